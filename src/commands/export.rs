@@ -14,8 +14,8 @@ pub fn run(arguments: &ExportArguments) -> Result<Outcome, CliError> {
     let plan = inputs::plan(&arguments.plan, &[], None)?;
     let exporter = exporter(&arguments.to).map_err(|error| CliError::of_input(Some("--to"), error))?;
     let exported = export(&plan, exporter);
-    for unsaid in &exported.unsaid {
-        output::remark(&format!("not expressible: {unsaid}"));
+    for omission in &exported.omissions {
+        output::remark(&format!("not expressible: {omission}"));
     }
     for (index, file) in exported.files.iter().enumerate() {
         match (index, arguments.out.as_str()) {

@@ -1,4 +1,4 @@
-//! A calibration fitted to measured runs, and how it does on sources that it has not seen.
+//! A calibration fitted to measured runs, and its errors on sources that were left out.
 
 mod robust;
 
@@ -13,7 +13,7 @@ use trainwright_spec::calibration::{Band, Calibration, Factor, Figures, Paramete
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
 
-/// A calibration and how free it was.
+/// A calibration and the number of its unknowns.
 pub struct Fit {
     /// The calibration.
     pub calibration: Calibration,
@@ -44,14 +44,14 @@ fn errors_by_source(sources: &[Source]) -> Vec<SourceErrors> {
         left_out: all(|source| &source.left_out),
         in_sample: all(|source| &source.in_sample),
     };
-    let own = sources.iter().map(|source| SourceErrors {
+    let by_source = sources.iter().map(|source| SourceErrors {
         name: source.name.clone(),
         rows: source.before.len(),
         catalog: figures(&source.before),
         left_out: figures(&source.left_out),
         in_sample: figures(&source.in_sample),
     });
-    own.chain([every]).collect()
+    by_source.chain([every]).collect()
 }
 
 fn figures(errors: &[f64]) -> Figures {
@@ -65,10 +65,10 @@ fn figures(errors: &[f64]) -> Figures {
     }
 }
 
-/// By how much a factor is changed to see what a step time makes of it.
+/// By how much a factor is changed to measure its effect on a step time.
 const PROBE: f64 = 1.1;
 
-/// Factors that may be 0 have this least one for their logarithm.
+/// Lower bound of factors that may be 0, for their logarithm.
 const LEAST: f64 = 0.05;
 
 /// How much the rows of a source count together: as much as this power of their number.
@@ -97,10 +97,10 @@ impl Case {
     }
 }
 
-/// A parameter and whose it is: an unknown of the fit.
+/// A parameter and its owner: an unknown of the fit.
 type Unknown = (String, String);
 
-/// Fits the factors of the catalog to measured step times; `source` says of what.
+/// Fits the factors of the catalog to measured step times; `source` describes them.
 pub fn fit(cases: &[Case], source: String) -> Fit {
     let (unknowns, residuals) = linearised(cases);
     let ranges: Vec<(f64, f64)> = unknowns.iter().map(|(parameter, _)| range(parameter)).collect();
@@ -120,12 +120,12 @@ pub fn fit(cases: &[Case], source: String) -> Fit {
         .map(|(calibrations, case)| calibrations.map(|known| case.log_error(known).map_or(0.0, error)))
         .collect();
     let of = |name: &str| {
-        let own = || residuals.iter().zip(&after).zip(cases).filter(|(_, case)| case.source == name);
+        let of_source = || residuals.iter().zip(&after).zip(cases).filter(|(_, case)| case.source == name);
         Source {
             name: name.into(),
-            before: own().map(|((residual, _), _)| error(residual.at_zero)).collect(),
-            left_out: own().map(|((_, [left_out, _]), _)| *left_out).collect(),
-            in_sample: own().map(|((_, [_, in_sample]), _)| *in_sample).collect(),
+            before: of_source().map(|((residual, _), _)| error(residual.at_zero)).collect(),
+            left_out: of_source().map(|((_, [left_out, _]), _)| *left_out).collect(),
+            in_sample: of_source().map(|((_, [_, in_sample]), _)| *in_sample).collect(),
         }
     };
     let sources: Vec<Source> = names.iter().map(|name| of(name)).collect();
@@ -170,7 +170,7 @@ fn linearised(cases: &[Case]) -> (Vec<Unknown>, Vec<Residual>) {
     (unknowns, residuals)
 }
 
-/// Up or, for a part that could not grow, down.
+/// Up or, if the factor cannot grow, down.
 fn probe(parameter: &str) -> f64 {
     if range(parameter).1 < PROBE.ln() { 1.0 / PROBE } else { PROBE }
 }

@@ -28,8 +28,8 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
     let memory = plan_memory(plan);
     let full = fullest(plan, &memory);
     let used = memory[full].total();
-    let beside = node_memory(plan, &memory);
-    let fits = used <= plan.node(full).gpu.memory.value && beside.is_none_or(|beside| beside.fits());
+    let node = node_memory(plan, &memory);
+    let fits = used <= plan.node(full).gpu.memory.value && node.is_none_or(|node| node.fits());
     let at_peak = at_peak(plan);
     let printed = reported_memory(plan, &memory);
     Ok(Prediction {
@@ -46,7 +46,7 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
     })
 }
 
-/// The model's FLOPs, every attention score counted, at the peak of all GPUs.
+/// Time of the model's FLOPs (full attention) at the peak of all GPUs.
 fn at_peak(plan: &Plan) -> Seconds {
     let flops = plan.model.training_flops(plan.job.sequence, AttentionCount::Full);
     plan.job.global_batch as f64 * flops / plan.peak()

@@ -1,5 +1,5 @@
-//! What is known of measured runs, and how well: published collectives (`published`), tables of training runs (`runs`), what the
-//! model forecasts of them (`forecasts`), the errors (`summary`), and calibrations that make them smaller (`fit`).
+//! Measured runs and their forecasts: published collectives (`published`), tables of training runs (`runs`), forecasts of
+//! them (`forecasts`), the errors (`summary`), and calibrations that make them smaller (`fit`).
 //!
 //! ```text
 //! CSV ─► runs: Run ─► Plan ─► forecasts ─► summary, by source, GPU, stack …

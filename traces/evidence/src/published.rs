@@ -1,6 +1,6 @@
 //! Published measurements that ship with the program.
 //!
-//! Each row has the source that it is from. Nothing here knows what a forecast says of it.
+//! Each row names its source. Nothing here knows forecasts.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -20,7 +20,7 @@ pub struct PublishedTime {
     pub nodes: usize,
     /// Ranks of the group, as many on each node.
     pub ranks: usize,
-    /// Groups on the same nodes that did the same at the same time, this one among them.
+    /// Groups on these nodes that ran the collective at the same time, including this one.
     pub groups: usize,
     /// Which collective.
     pub collective: CollectiveKind,
@@ -30,19 +30,19 @@ pub struct PublishedTime {
     pub time: Seconds,
     /// The algorithm, if it was forced.
     pub forced: Option<String>,
-    /// What measured it.
+    /// The software that measured it.
     pub software: String,
     /// The catalog's version of NCCL that is the newest up to the one stated, if one is.
     pub nccl: Option<Nccl>,
-    /// What measuring it so adds; none if nothing.
+    /// The overhead of the measurement method; `None` if it has none.
     pub method: Option<&'static Method>,
-    /// Why no forecast is judged by it; none if forecasts are.
+    /// Why no forecast is judged by it; `None` if forecasts are.
     pub left_out: Option<String>,
-    /// Who published it.
+    /// The publication.
     pub source: String,
 }
 
-/// What a way of measuring adds to a collective's own time.
+/// Overhead of a measurement method over the time of a collective.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Method {
     /// Time of the host for each call.
@@ -51,17 +51,17 @@ pub struct Method {
     /// Time of one launch where one process drives all GPUs.
     #[serde(rename = "launch_s")]
     pub launch: Seconds,
-    /// The same of an all-to-all.
+    /// Time of one launch of an all-to-all.
     #[serde(rename = "launch_all_to_all_s")]
     pub launch_all_to_all: Seconds,
-    /// How often the whole tensor is copied to, or from, a list of its parts by those collectives that have one.
+    /// Copies of the tensor to, or from, a list of its parts, by collectives that take a list.
     pub copies: f64,
-    /// Where the numbers are from.
+    /// Source of the numbers.
     #[serde(skip)]
     pub source: String,
 }
 
-/// A call of which a method adds to the time.
+/// A measured call of a collective.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeasuredCall {
     /// Which collective.
@@ -70,14 +70,14 @@ pub struct MeasuredCall {
     pub bytes: Bytes,
     /// Ranks of the group.
     pub ranks: usize,
-    /// Time from the call to the collective's first step, which its own time has already.
+    /// Time from the call to the collective's first step, which is part of the collective's time.
     pub start: Seconds,
-    /// What a GPU's memory reaches, read and written bytes together.
+    /// Memory bandwidth that a GPU reaches, read and written bytes together.
     pub memory: BytesPerSecond,
 }
 
 impl Method {
-    /// What the method adds to the time of a call.
+    /// The overhead of the method for a call.
     ///
     /// T = h + max(0, p l − t₀) + 2 c n / M
     ///
@@ -100,7 +100,7 @@ impl Method {
         }
     }
 
-    /// How often a collective copies its whole tensor: as the column says where it is on lists.
+    /// Copies of the tensor by a collective: none if it takes no list.
     pub fn copies_of(&self, collective: CollectiveKind) -> f64 {
         match collective {
             CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => {
@@ -111,7 +111,7 @@ impl Method {
     }
 }
 
-/// The measured collectives on machines of the catalog, those that no forecast is judged by among them.
+/// The measured collectives on machines of the catalog, including those that no forecast is judged by.
 pub fn all() -> &'static [PublishedTime] {
     static ROWS: LazyLock<Vec<PublishedTime>> = LazyLock::new(|| {
         let rows = table::<Row>(include_str!("../../published/collectives.csv"));
@@ -121,12 +121,12 @@ pub fn all() -> &'static [PublishedTime] {
 }
 
 /// The measured collectives that are good enough to judge a forecast by: on a machine of the catalog, by its own
-/// links, with a known method.
+/// links, with a known measurement method.
 pub fn collectives() -> impl Iterator<Item = &'static PublishedTime> {
     all().iter().filter(|row| row.left_out.is_none())
 }
 
-/// A row as it is written. A collective that is none of `CollectiveKind` is of a library of its own.
+/// A row of the file. `collective` is `None` for kinds that are none of `CollectiveKind`.
 #[derive(Deserialize)]
 struct Row {
     sweep: String,
@@ -167,7 +167,7 @@ impl Row {
     }
 }
 
-/// A way of measuring as it is written.
+/// A measurement method in the file.
 #[derive(Deserialize)]
 struct WrittenMethod {
     software: String,
@@ -227,7 +227,7 @@ mod tests {
     /// Host 10 µs; 8 launches of 4 µs, of which the collective has 6 µs anyway; 1 MB read and written at 1 TB/s, 2 µs,
     /// where there is a list.
     #[test]
-    fn what_a_method_adds_by_hand() {
+    fn the_overhead_of_a_method_by_hand() {
         let microseconds = |time: f64| Seconds::new(time * 1e-6);
         let method = Method {
             host: microseconds(10.0),

@@ -1,11 +1,11 @@
-//! Training runs as rows of a table: one measured, or merely imagined, run each.
+//! Training runs as rows of a table, each a measured or hypothetical run.
 //!
 //! ```text
-//! CSV ─► Run (what a row says) ─► Plan (what it means, `plan`) ─► forecast, elsewhere
+//! CSV ─► Run (a row) ─► Plan (`plan`) ─► forecast, elsewhere
 //! ```
 //!
-//! The columns are those of `traces/published/README.md`. What a row leaves blank gets the default that the column's
-//! field states. Nothing here reads a measurement on the way from a row to its plan.
+//! The columns are those of `traces/published/README.md`. Blank cells get the default that the column's field
+//! states. Nothing here reads a measurement on the way from a row to its plan.
 
 mod cluster;
 mod model;
@@ -25,7 +25,7 @@ pub enum NoPlan {
     /// It contradicts itself, or a cell is not what its column holds.
     #[error("{0}")]
     Invalid(String),
-    /// It says something that cannot be expressed, or leaves out what has no default.
+    /// It has something that a plan cannot express, or lacks a value without default.
     #[error("{0}")]
     Unsupported(String),
 }

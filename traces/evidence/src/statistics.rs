@@ -20,9 +20,9 @@ pub fn quantile(values: &[f64], q: f64) -> f64 {
     sorted[low] + (at - low as f64) * (sorted[high] - sorted[low])
 }
 
-/// Kendall's τ-b between two orders; none if one of them has no order.
+/// Kendall's τ-b between two orders; `None` if all values of one are equal.
 ///
-/// τ = (C − D) / √((n − t) (n − u)): of n pairs C are ordered alike and D otherwise; t are tied in one, u in the other.
+/// τ = (C − D) / √((n − t) (n − u)): of n pairs C have the same order and D opposite orders; t are tied in one, u in the other.
 /// Source: Kendall 1945, Biometrika 33(3), 239–251.
 pub fn kendall(values: &[(f64, f64)]) -> Option<f64> {
     let (mut agree, mut first_tied, mut second_tied, mut pairs) = (0i64, 0i64, 0i64, 0i64);

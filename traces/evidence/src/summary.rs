@@ -26,17 +26,17 @@ pub struct Summary {
 /// Errors of rows that have something in common.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Group {
-    /// In what: `quality`, `source`, `gpu`, `precision`, `stack`, or `all`.
+    /// The common property: `quality`, `source`, `gpu`, `precision`, `stack`, or `all`.
     pub by: &'static str,
-    /// What it is.
+    /// Its name.
     pub name: String,
-    /// Of step times; none if none was measured.
+    /// Errors of step times; `None` if none was measured.
     pub time: Option<TimeErrors>,
-    /// Of the null model: FLOPs at the peak times one efficiency for each GPU and precision, times the bubble.
+    /// Errors of the baseline: FLOPs at the peak times one efficiency for each GPU and precision, times the bubble.
     pub null: Option<TimeErrors>,
-    /// Of memory; none if none was measured.
+    /// Errors of memory; `None` if none was measured.
     pub memory: Option<MemoryErrors>,
-    /// Who runs out of memory.
+    /// Forecasts of running out of memory.
     pub outcomes: Outcomes,
 }
 
@@ -89,7 +89,7 @@ impl Outcomes {
         self.fits + self.false_alarms + self.missed + self.out_of_memory
     }
 
-    /// The part that is told right.
+    /// The part that is forecast right.
     pub fn right(&self) -> f64 {
         (self.fits + self.out_of_memory) as f64 / self.rows() as f64
     }
@@ -100,12 +100,12 @@ impl Outcomes {
 struct Judged<'a> {
     run: &'a Run,
     prediction: &'a Prediction,
-    /// The null model's step time.
+    /// The baseline's step time.
     null: Option<f64>,
 }
 
 impl Summary {
-    /// Of runs and their forecasts.
+    /// Summarises runs and their forecasts.
     pub fn new<'a>(
         rows: impl Iterator<Item = (&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>)>,
     ) -> Self {
@@ -209,14 +209,14 @@ impl TimeErrors {
     }
 }
 
-/// Which sweep a run is of: those of one source that train one model with sequences and batches of one size on as many of the
-/// same GPUs.
+/// The sweep of a run: runs of one source that train one model with equal sequence length and batch on the same number of
+/// GPUs of one kind.
 fn sweep(run: &Run) -> String {
     let Run { layers, hidden, seq_len, global_batch, gpus, .. } = run;
     format!("{} {} {layers:?} {hidden:?} {seq_len:?} {global_batch:?} {gpus:?}", run.family(), run.gpu)
 }
 
-/// The null model: t = e · (F / peak) · (1 + (p − 1) / (v m)), F the model's FLOPs, e the median of measured over that
+/// The baseline: t = e · (F / peak) · (1 + (p − 1) / (v m)), F the model's FLOPs, e the median of measured over that
 /// of the rows of quality A with the same GPU and precision, or of all if there are none.
 fn fill_null(rows: &mut [Judged]) {
     let mut known: BTreeMap<(&str, &str, bool), Vec<f64>> = BTreeMap::new();

@@ -1,12 +1,12 @@
-//! Chakra execution traces (MLCommons): what a rank does, as a graph that other simulators replay.
+//! Chakra execution traces (MLCommons): the ops of a rank as a graph that other simulators replay.
 //!
 //! A file is a row of messages of protocol buffers, each with its length before it: the metadata, then a node for each
-//! op. A node names those that must have ended before it: what the op itself waits for, and the op before it on its
-//! stream. Collectives name their group, messages their other end; times are of compute and copies only, as
-//! communication is what replays are for.
+//! op. A node names those that must have ended before it: the dependencies of the op, and the op before it on its
+//! stream. Collectives name their group, messages their other end; only compute and copies have times, as
+//! replays find out those of communication.
 //!
-//! What the schema has no place for stands beside it as further attributes, which other readers pass over: times to the
-//! picosecond, streams, what a kernel needs of its GPU. With them `workload` gives back the op lists of every rank.
+//! Additional attributes, which other readers ignore, hold what the schema cannot express: times in picoseconds, streams,
+//! the share of a GPU that a kernel needs. With them `workload` gives back the op lists of every rank.
 //!
 //! The messages are those of `schema/protobuf/et_def.proto` of github.com/mlcommons/chakra, as far as they are used.
 
@@ -45,7 +45,7 @@ pub struct Node {
     /// For people.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// What it does.
+    /// The kind of op.
     #[prost(enumeration = "NodeType", tag = "3")]
     pub kind: i32,
     /// Nodes that order asks to have ended.
@@ -54,7 +54,7 @@ pub struct Node {
     /// Nodes whose results it needs; replays look at these alone, so the order of streams is here too.
     #[prost(uint64, repeated, tag = "5")]
     pub data_dependencies: Vec<u64>,
-    /// When it began, which a replay finds out.
+    /// Its start, which a replay computes.
     #[prost(uint64, tag = "6")]
     pub start_micros: u64,
     /// How long it takes, rounded.
@@ -125,26 +125,26 @@ pub enum NodeType {
 /// Why a file cannot be read.
 #[derive(Debug, Error)]
 pub enum ChakraError {
-    /// It is not such a file.
+    /// It is no execution trace.
     #[error("{origin}: not an execution trace of Chakra: {source}")]
     Decode {
         /// The file.
         origin: String,
-        /// What the decoder said.
+        /// The decoder's error.
         source: prost::DecodeError,
     },
-    /// Traces that do not go together, or a node that says nothing that could be replayed.
+    /// Traces that do not match, or a node that cannot be replayed.
     #[error("{origin}: {problem}")]
     Content {
         /// The file.
         origin: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
 
-/// Writes the trace of a rank, an index into `Program::ranks`. `cost` is asked for ops of the rank that compute or copy, and
-/// for the work of the node's processors.
+/// Writes the trace of a rank, an index into `Program::ranks`. `cost` gives the cost of ops that compute or copy, and of work of
+/// the node's processors.
 ///
 /// # Errors
 /// Those of the writer.
@@ -154,23 +154,23 @@ pub fn write_rank(
     cost: &dyn Fn(&RankProgram, &Op) -> Cost,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let own = &program.ranks[rank];
+    let rank = &program.ranks[rank];
     let metadata = GlobalMetadata {
         version: VERSION.into(),
         attributes: vec![
-            attribute("rank", Value::Int32(own.rank as i32)),
-            attribute("stands_for", Value::Int64(own.stands_for as i64)),
+            attribute("rank", Value::Int32(rank.rank as i32)),
+            attribute("stands_for", Value::Int64(rank.stands_for as i64)),
         ],
     };
     out.write_all(&metadata.encode_length_delimited_to_vec())?;
     let mut id = 0u64;
     // The last node of each stream.
     let mut last: [Option<u64>; Stream::ALL.len()] = [None; Stream::ALL.len()];
-    for call in &own.calls {
+    for call in &rank.calls {
         let segment = &program.segments[call.segment];
         let first = id;
         for op in &segment.ops {
-            let mut node = node(program, own, call, segment, op, cost);
+            let mut node = node(program, rank, call, segment, op, cost);
             node.id = id;
             node.data_dependencies = op.after.iter().map(|index| first + *index as u64).collect();
             let before = last[op.stream as usize].replace(id);
@@ -193,7 +193,7 @@ pub fn groups(program: &Program) -> String {
 /// Reads a file back. `origin` names it in messages.
 ///
 /// # Errors
-/// `Decode` if it is no such file.
+/// `Decode` if it is no execution trace.
 pub fn read(bytes: &[u8], origin: &str) -> Result<(GlobalMetadata, Vec<Node>), ChakraError> {
     let failed = |source| ChakraError::Decode { origin: origin.into(), source };
     let mut rest = bytes;
@@ -271,7 +271,7 @@ fn node(
         Work::Collective { kind, axis, bytes } => {
             set("comm_type", Value::Int64(collective(*kind)));
             if *kind == CollectiveKind::SendReceive {
-                set(OWN_KIND, Value::Text(kind.to_string()));
+                set(KIND, Value::Text(kind.to_string()));
             }
             set("comm_size", Value::Int64(bytes.get() as i64));
             let group = rank.groups[*axis as usize];
@@ -316,10 +316,10 @@ fn node(
     }
 }
 
-/// Attributes of our own.
+/// Additional attributes.
 const PICOSECONDS: &str = "duration_ps";
 const STREAM: &str = "stream";
-const OWN_KIND: &str = "collective";
+const KIND: &str = "collective";
 const BYTES: &str = "comm_bytes";
 const MULTIPROCESSOR_BOUND: &str = "multiprocessor_bound";
 const MEMORY_BOUND: &str = "memory_bound";
@@ -329,7 +329,7 @@ const CROWDING: &str = "crowding";
 const MODULE: &str = "module";
 const PASS: &str = "pass";
 
-/// Tells the messages between two ranks apart: by what they carry and their microbatch.
+/// Distinguishes the messages between two ranks: by content and microbatch.
 fn tag(channel: Channel, microbatch: usize, ranks: usize) -> i32 {
     // A rank has few stages; the multiple leaves room for them.
     let most = 64 * ranks;
@@ -340,7 +340,7 @@ fn tag(channel: Channel, microbatch: usize, ranks: usize) -> i32 {
     (2 * (microbatch * most + stage) + gradient) as i32
 }
 
-/// The number of a collective in the schema; send and receive are a broadcast to it, having none of their own.
+/// The number of a collective in the schema; send-receive, which the schema lacks, is written as a broadcast.
 fn collective(kind: CollectiveKind) -> i64 {
     match kind {
         CollectiveKind::AllReduce => 0,

@@ -1,13 +1,14 @@
-//! What other tools read, out of a plan.
+//! A plan as configuration files of other tools.
 //!
 //! ```text
-//! Plan ─► an Exporter of EXPORTERS ─► files, and what of the plan they do not say
+//! Plan ─► an Exporter of EXPORTERS ─► files, and the choices that they cannot express
 //! ```
 //!
-//! `fields` lists every choice that a plan makes. An exporter says of each which it has written down; what it does not
-//! mention is reported as unsaid by itself, so that no choice is lost in silence. Nothing here knows what a choice costs.
+//! `fields` lists every choice that a plan makes. An exporter marks the choices that its files express; every other one is
+//! reported as an omission, so that no choice is lost in silence. Nothing here knows what a choice costs.
 
 mod accelerate_fsdp;
+mod coverage;
 mod deepspeed;
 pub(crate) mod fields;
 mod maxtext;
@@ -15,7 +16,8 @@ mod megatron;
 mod megatron_bridge;
 mod megatron_lm;
 mod nemo;
-mod sheet;
+
+mod shared;
 mod slurm;
 mod torch_pipelining;
 mod torchtitan;
@@ -23,9 +25,9 @@ mod yaml;
 
 pub(crate) use torchtitan::{FLAVORS, NO_LIMIT, SCHEDULES};
 
-pub use fields::{FIELDS, Field, Unsaid};
+pub use fields::{FIELDS, Field, Omission};
 
-use sheet::Sheet;
+use coverage::Coverage;
 use trainwright_spec::catalog::nearest;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::plan::Plan;
@@ -41,10 +43,10 @@ pub trait Exporter: Sync {
     /// Which version of the tool reads it.
     fn source(&self) -> &'static str;
 
-    /// Writes the files, the main one first, and notes on the sheet which fields they say.
-    fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile>;
+    /// Writes the files, the main one first, and marks in `coverage` the fields that they express.
+    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile>;
 
-    /// What begins a line of comment in the main file; none where the format has no comments.
+    /// The beginning of a comment line in the main file; `None` if the format has no comments.
     fn comment(&self) -> Option<&'static str> {
         Some("#")
     }
@@ -55,7 +57,7 @@ pub trait Exporter: Sync {
 pub struct ExportedFile {
     /// Its name.
     pub name: String,
-    /// What is in it.
+    /// Its content.
     pub text: String,
 }
 
@@ -64,8 +66,8 @@ pub struct ExportedFile {
 pub struct Exported {
     /// The main file first.
     pub files: Vec<ExportedFile>,
-    /// What of the plan is in none of them.
-    pub unsaid: Vec<Unsaid>,
+    /// The choices of the plan that no file expresses.
+    pub omissions: Vec<Omission>,
 }
 
 /// Every tool. A new one is a file in `export/` and a line here.
@@ -94,20 +96,20 @@ pub fn exporter(name: &str) -> Result<&'static dyn Exporter, SpecError> {
     })
 }
 
-/// Writes a plan for a tool. What it cannot say stands as comments at the head of the main file, if it can have any.
+/// Writes a plan for a tool. Omissions are comments at the head of the main file, if its format has comments.
 pub fn export(plan: &Plan, exporter: &dyn Exporter) -> Exported {
-    let mut sheet = Sheet::default();
-    let mut files = exporter.files(plan, &mut sheet);
-    let unsaid = sheet.unsaid(plan);
+    let mut coverage = Coverage::default();
+    let mut files = exporter.files(plan, &mut coverage);
+    let omissions = coverage.omissions(plan);
     if let (Some(mark), Some(main)) = (exporter.comment(), files.first_mut()) {
-        let head = match unsaid.is_empty() {
+        let head = match omissions.is_empty() {
             true => String::new(),
             false => format!("{mark} Not said here, because {} has no option for it:\n", exporter.name()),
         };
-        let lines: String = unsaid.iter().map(|unsaid| format!("{mark}   {unsaid}\n")).collect();
+        let lines: String = omissions.iter().map(|omission| format!("{mark}   {omission}\n")).collect();
         // A script's first line names its interpreter.
         let at = if main.text.starts_with("#!") { main.text.find('\n').map_or(0, |end| end + 1) } else { 0 };
         main.text.insert_str(at, &(head + &lines));
     }
-    Exported { files, unsaid }
+    Exported { files, omissions }
 }

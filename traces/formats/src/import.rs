@@ -1,11 +1,11 @@
-//! A plan, out of what other tools read.
+//! A plan from configuration files of other tools.
 //!
 //! ```text
-//! text, cluster, what the text does not say ─► an Importer of IMPORTERS ─► Plan, and what of the text was not read
+//! text, cluster, what the text lacks ─► an Importer of IMPORTERS ─► Plan, and unread keys
 //! ```
 //!
-//! An importer reads what the exporter of the same name writes, and people's own files. What a file leaves out is as
-//! the tool has it where nobody says otherwise. The plan is checked as every plan is.
+//! An importer reads what the exporter of the same name writes, and people's own files. Missing
+//! values are the defaults of the tool. The plan is checked like every plan.
 
 mod arguments;
 mod deepspeed;
@@ -41,22 +41,22 @@ pub trait Importer: Sync {
     fn read(&self, request: &Request) -> Result<Imported, SpecError>;
 }
 
-/// A file, and what it does not say.
+/// A file, and what it lacks.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// The file's text.
     pub text: &'a str,
     /// Its name in messages.
     pub origin: &'a str,
-    /// On what it runs.
+    /// The cluster.
     pub cluster: Cluster,
     /// The software; choices of the file change it.
     pub stack: Stack,
-    /// What is trained, if it is not the model that the file describes.
+    /// The model, if it is not the one that the file describes.
     pub model: Option<Model>,
-    /// Tokens in a sequence, if it is not what the file says.
+    /// Tokens in a sequence, if not as in the file.
     pub sequence: Option<usize>,
-    /// The text of the schedule's CSV, where the file names one.
+    /// The text of the schedule's CSV, if the file names one.
     pub schedule: Option<String>,
 }
 
@@ -65,7 +65,7 @@ pub struct Request<'a> {
 pub struct Imported {
     /// The plan.
     pub plan: Plan,
-    /// Arguments or keys of the file that the plan says nothing of.
+    /// Arguments or keys of the file that the plan does not reflect.
     pub unread: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl Request<'_> {
         SpecError::MissingKey { origin: self.origin.into(), key: key.into(), expected: expected.into() }
     }
 
-    /// A plan of `model` on one GPU, with nothing chosen: what importers begin with.
+    /// A plan of `model` on one GPU, with nothing chosen: the start of every importer.
     fn blank(&self, model: Model, sequence: usize) -> Plan {
         Plan {
             micro_batch: 1,
@@ -125,7 +125,7 @@ impl Request<'_> {
         }
     }
 
-    /// The data ranks that are left when `others` ranks share each sequence; `keys` name what says so.
+    /// The data ranks that are left when `others` ranks share each sequence; `keys` name the settings.
     fn data_ranks(&self, others: usize, keys: &str) -> Result<usize, SpecError> {
         let gpus = self.cluster.gpus();
         match others > 0 && gpus.is_multiple_of(others) {
@@ -138,18 +138,18 @@ impl Request<'_> {
     }
 }
 
-/// Stages of `counts` blocks, all of which choose alike.
+/// Stages of `counts` blocks with one recomputation for all.
 fn stages(counts: &[usize], choice: Recompute) -> Vec<StageBlocks> {
     counts.iter().map(|count| StageBlocks(vec![choice; *count])).collect()
 }
 
-/// The name of the preset that is the same but for its name; that of the model where there is none.
+/// The model with the name of the preset that equals it; with its name if there is none.
 fn named(model: Model) -> Model {
-    let same = |name: &&str| {
+    let equals_preset = |name: &&str| {
         let preset = preset::preset(name);
         preset.is_ok_and(|preset| Model { name: model.name.clone(), ..preset } == model)
     };
-    match trainwright_spec::catalog::names("models").into_iter().find(same) {
+    match trainwright_spec::catalog::names("models").into_iter().find(equals_preset) {
         Some(name) => Model { name: name.into(), ..model },
         None => model,
     }

@@ -16,12 +16,12 @@ use trainwright_spec::units::Seconds;
 /// Why a trace cannot be used.
 #[derive(Debug, Error)]
 pub enum KinetoError {
-    /// It is not such a trace.
+    /// It is no Kineto trace.
     #[error("{origin}: not a trace of PyTorch's profiler: {message}")]
     Syntax {
         /// The file.
         origin: String,
-        /// What the parser said.
+        /// The parser's message.
         message: String,
     },
     /// It has no op with a time.
@@ -57,10 +57,10 @@ struct Event {
     args: Arguments,
 }
 
-/// What the profiler writes beside an event, as far as it is used.
+/// Additional fields of an event, as far as they are used.
 #[derive(Deserialize, Default)]
 struct Arguments {
-    /// Of an operator and of the kernels that it launched.
+    /// The same number for an operator and the kernels that it launched.
     #[serde(rename = "External id", default)]
     external: Value,
     #[serde(rename = "Input Dims", default)]
@@ -144,13 +144,13 @@ pub fn read(text: &str, origin: &str) -> Result<MeasuredStep, KinetoError> {
             }
         },
         steps: marks.map(|mark| (mark.ts, mark.end())).collect(),
-        whole: (start, end),
+        extent: (start, end),
         unit: MICROSECONDS,
     };
     Ok(recording.step())
 }
 
-/// The kernels whose operators have shapes, each operator's together: a product may take several.
+/// Kernels whose operators have shapes, summed by operator: a product may launch several.
 fn launched(events: &[Event]) -> Vec<(Kernel, Seconds)> {
     let mut times: BTreeMap<u64, f64> = BTreeMap::new();
     for kernel in events.iter().filter(|event| event.cat == "kernel") {
@@ -166,8 +166,7 @@ fn launched(events: &[Event]) -> Vec<(Kernel, Seconds)> {
     operators.filter_map(known).collect()
 }
 
-/// Operators with the time that they do not spend in others, and the collectives of gloo, which run on threads of
-/// their own.
+/// Operators with their exclusive time, and the collectives of gloo, which run on other threads.
 fn on_host(events: &[Event]) -> Vec<(&Event, f64)> {
     let mut threads: BTreeMap<String, Vec<&Event>> = BTreeMap::new();
     for event in events.iter().filter(|event| event.cat == "cpu_op") {
@@ -175,19 +174,19 @@ fn on_host(events: &[Event]) -> Vec<(&Event, f64)> {
     }
     let mut timed = Vec::new();
     for ops in threads.values_mut() {
-        // An operator stands before those it calls.
+        // An operator comes before those it calls.
         ops.sort_by(|a, b| a.ts.total_cmp(&b.ts).then(b.dur.total_cmp(&a.dur)));
         let mut open: Vec<(&Event, f64)> = Vec::new();
         for op in ops.iter() {
             while open.last().is_some_and(|(outer, _)| outer.end() <= op.ts) {
-                timed.extend(open.pop().map(|(outer, own)| (outer, own.max(0.0))));
+                timed.extend(open.pop().map(|(outer, exclusive)| (outer, exclusive.max(0.0))));
             }
-            if let Some((_, own)) = open.last_mut() {
-                *own -= op.dur;
+            if let Some((_, exclusive)) = open.last_mut() {
+                *exclusive -= op.dur;
             }
             open.push((op, op.dur));
         }
-        timed.extend(open.into_iter().map(|(outer, own)| (outer, own.max(0.0))));
+        timed.extend(open.into_iter().map(|(outer, exclusive)| (outer, exclusive.max(0.0))));
     }
     let collectives = events.iter().filter(|event| event.name.starts_with("gloo:"));
     timed.extend(collectives.map(|event| (event, event.dur)));

@@ -21,8 +21,8 @@
 //! let plan = Plan::from_toml(text, "plan.toml")?;
 //! let exported = export(&plan, exporter("megatron-lm")?);
 //! assert!(exported.files[0].text.contains("--tensor-model-parallel-size 2"));
-//! // What the tool has no option for is listed with its value and why.
-//! assert!(exported.unsaid.iter().any(|unsaid| unsaid.to_string().starts_with("cluster = ")));
+//! // A choice that the tool cannot express is listed with its value and the reason.
+//! assert!(exported.omissions.iter().any(|omission| omission.to_string().starts_with("cluster = ")));
 //! # Ok::<(), trainwright_spec::error::SpecError>(())
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! What a rank did in a step, as a profiler saw it: times by kind of op, and the kernels whose shapes are known.
+//! A step of a rank as a profiler recorded it: times by kind of op, and the kernels of known shape.
 //!
 //! ```text
 //! kineto (JSON) ─┐
@@ -18,10 +18,10 @@ use trainwright_spec::program::Kernel;
 use trainwright_spec::units::Seconds;
 use trainwright_timeline::kinds::{KindTimes, OpKind};
 
-/// What a rank did in a step, in the mean over those that were recorded.
+/// A step of a rank, in the mean over the recorded ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredStep {
-    /// Steps that were recorded; 1 if the profiler was not told where they end.
+    /// Recorded steps; 1 if the recording does not mark their ends.
     pub steps: usize,
     /// From the beginning to the end of a step.
     pub step_time: Seconds,
@@ -29,13 +29,13 @@ pub struct MeasuredStep {
     pub device: Device,
     /// Times by kind. Ops of different streams may have run at once.
     pub kinds: KindTimes,
-    /// The names that took longest with their times, of those that no rule knows.
+    /// The longest of the ops whose names no rule knows, with their times.
     pub others: Vec<(String, Seconds)>,
-    /// The kernels whose shapes the profiler wrote down, with the time of each of their calls.
+    /// Calls of kernels of known shape, with their times.
     pub kernels: Vec<MeasuredKernel>,
 }
 
-/// What was timed.
+/// Whose work was timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Device {
     /// Kernels.
@@ -52,19 +52,19 @@ pub(crate) struct Recording {
     pub ops: Vec<(String, Seconds)>,
     /// Kernels of known shape.
     pub kernels: Vec<(Kernel, Seconds)>,
-    /// Start and end of each step; empty where nobody marked them.
+    /// Start and end of each step; empty if they are not marked.
     pub steps: Vec<(f64, f64)>,
-    /// Start and end of everything.
-    pub whole: (f64, f64),
+    /// Start and end of the recording.
+    pub extent: (f64, f64),
     /// Seconds in the unit of starts and ends.
     pub unit: f64,
 }
 
-/// The names of this many ops that no rule knows are kept.
-const KEPT: usize = 5;
+/// Ops in `MeasuredStep::others`.
+const MOST_OTHERS: usize = 5;
 
 impl Recording {
-    /// Adds up by kind.
+    /// Sums by kind.
     pub fn step(self) -> MeasuredStep {
         let (mut kinds, mut others) = (KindTimes::default(), BTreeMap::new());
         for (name, time) in &self.ops {
@@ -82,9 +82,9 @@ impl Recording {
         let mut others: Vec<(String, Seconds)> =
             others.into_iter().map(|(name, time)| (name, time / n)).collect();
         others.sort_by(|a, b| b.1.get().total_cmp(&a.1.get()).then(a.0.cmp(&b.0)));
-        others.truncate(KEPT);
+        others.truncate(MOST_OTHERS);
         let marked = self.steps.iter().copied().reduce(|all, step| (all.0.min(step.0), all.1.max(step.1)));
-        let (start, end) = marked.unwrap_or(self.whole);
+        let (start, end) = marked.unwrap_or(self.extent);
         MeasuredStep {
             steps,
             step_time: Seconds::new((end - start) * self.unit) / n,

@@ -1,4 +1,4 @@
-//! Logs of nccl-tests and rccl-tests: what they print, read and written.
+//! Logs of nccl-tests and rccl-tests, read and written.
 //!
 //! ```text
 //! # nThread 1 nGpus 1 minBytes 1024 …                                 how it was called
@@ -30,28 +30,28 @@ use trainwright_spec::units::{Bytes, Seconds};
 pub struct LoggedSweep {
     /// Line of the log in which its column names stand.
     pub line: usize,
-    /// Which collective; none if the log neither says it nor lets it be told from the bandwidths.
+    /// The collective; `None` if the log neither names it nor has bandwidths that imply it.
     pub collective: Option<CollectiveKind>,
-    /// Who took part; none if the log does not list all ranks.
+    /// The group; `None` if the log does not list all ranks.
     pub group: Option<LoggedGroup>,
-    /// What the log calls the GPU of its first rank.
+    /// The name of the first rank's GPU.
     pub gpu: Option<String>,
-    /// Versions, as far as the log has them: `NCCL 2.20.5+cuda12.4, nccl-tests 2.17.6`.
+    /// Versions, if the log has them: `NCCL 2.20.5+cuda12.4, nccl-tests 2.17.6`.
     pub software: Option<String>,
-    /// The day, if the rows carry the time of day.
+    /// The day, if the rows have timestamps.
     pub date: Option<String>,
-    /// The rows, as they come. Rows of no bytes are left out.
+    /// The rows in their order, without those of no bytes.
     pub rows: Vec<LoggedTime>,
 }
 
-/// Who took part in a sweep.
+/// The group of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoggedGroup {
     /// Nodes that the group is on.
     pub nodes: usize,
     /// Ranks of the group on each of them.
     pub ranks_per_node: usize,
-    /// Groups on the same nodes that did the same at the same time (`NCCL_TESTS_SPLIT`), this one among them.
+    /// Groups on these nodes that ran the collective at the same time (`NCCL_TESTS_SPLIT`), including this one.
     pub groups: usize,
 }
 
@@ -62,7 +62,7 @@ pub struct LoggedTime {
     pub line: usize,
     /// The size, as `CollectiveKind` counts it.
     pub bytes: Bytes,
-    /// Time with separate input and output buffers, or in place where only that was measured.
+    /// Time with separate input and output buffers; in place if only that was measured.
     pub time: Seconds,
 }
 
@@ -95,7 +95,7 @@ pub enum LogError {
         line: usize,
         /// The row.
         text: String,
-        /// What should stand there.
+        /// The expected text.
         expected: String,
     },
     /// A run that computed something else.
@@ -110,7 +110,7 @@ pub enum LogError {
         /// How many.
         wrong: f64,
     },
-    /// Processes that do not know each other.
+    /// Processes that ran separately.
     #[error(
         "{origin}:{line}: rank {rank} is listed twice; nccl-tests that is built without MPI=1 runs each process by \
          itself"

@@ -1,8 +1,8 @@
-//! Reads what Nsight Systems exports: an SQLite database (`nsys export --type sqlite`, or `nsys profile --export sqlite`).
+//! Reads an export of Nsight Systems: an SQLite database (`nsys export --type sqlite`, or `nsys profile --export sqlite`).
 //!
 //! ```text
 //! CUPTI_ACTIVITY_KIND_KERNEL ── correlationId ──► CUPTI_ACTIVITY_KIND_RUNTIME ── globalTid, start ──► NVTX_EVENTS
-//!   when it ran, its name                           who launched it, when                              `aten::mm, … sizes = …`
+//!   start, end, name                                thread and time of launch                             `aten::mm, … sizes = …`
 //! ```
 //!
 //! Kernels have no shapes. Where PyTorch wrote the sizes of its operators into ranges (`torch.autograd.profiler.emit_nvtx`
@@ -25,12 +25,12 @@ pub const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Why an export cannot be used.
 #[derive(Debug, Error)]
 pub enum NsightError {
-    /// It is not such a database.
+    /// It is no export of Nsight Systems.
     #[error("{origin}: not an SQLite export of Nsight Systems: {message}")]
     Database {
         /// The file.
         origin: String,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
     /// It has no kernels.
@@ -39,7 +39,7 @@ pub enum NsightError {
         /// The file.
         origin: String,
     },
-    /// More than one GPU was recorded, or not the one that is asked for.
+    /// More than one GPU was recorded, or not the requested one.
     #[error("{origin}: kernels of the devices {devices}: choose one of them by --device")]
     Devices {
         /// The file.
@@ -49,12 +49,12 @@ pub enum NsightError {
     },
 }
 
-/// What of an export is read.
+/// The part of an export that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Choice {
-    /// The GPU, as CUDA numbers them; none if there is only one.
+    /// CUDA's number of the GPU; `None` if there is only one.
     pub device: Option<u32>,
-    /// The number format of products and tensors, which ranges do not say.
+    /// The number format of products and tensors, which ranges lack.
     pub precision: Option<Precision>,
 }
 
@@ -67,7 +67,7 @@ const OF_PROCESS: i64 = 0x100_0000;
 /// Reads an export. `origin` names the file in messages.
 ///
 /// # Errors
-/// As `NsightError` says.
+/// See `NsightError`.
 pub fn read(database: &[u8], origin: &str, choice: Choice) -> Result<MeasuredStep, NsightError> {
     let failed =
         |error: rusqlite::Error| NsightError::Database { origin: origin.into(), message: message(&error) };
@@ -83,28 +83,28 @@ pub fn read(database: &[u8], origin: &str, choice: Choice) -> Result<MeasuredSte
             return Err(NsightError::Devices { origin: origin.into(), devices: devices.join(", ") });
         }
     };
-    let kernels: Vec<Ran> = kernels.into_iter().filter(|kernel| kernel.device == device).collect();
+    let kernels: Vec<DeviceOp> = kernels.into_iter().filter(|kernel| kernel.device == device).collect();
     let copies = export.copies(device).map_err(failed)?;
     let ranges = export.ranges().map_err(failed)?;
     let shaped = export.shaped(&kernels, &ranges, choice.precision).map_err(failed)?;
     let all = || kernels.iter().chain(&copies);
-    let whole = (
-        all().map(|ran| ran.start).min().unwrap_or_default() as f64,
-        all().map(|ran| ran.end).max().unwrap_or_default() as f64,
+    let extent = (
+        all().map(|op| op.start).min().unwrap_or_default() as f64,
+        all().map(|op| op.end).max().unwrap_or_default() as f64,
     );
     let marks = ranges.iter().filter(|range| is_step(&range.text));
-    // Every process marks its steps: those of one are all.
+    // Every process marks its steps: one process is enough.
     let of_process = |thread: i64| thread / OF_PROCESS;
     let first = marks.clone().map(|range| of_process(range.thread)).min();
     let recording = Recording {
         device: Device::Gpu,
-        ops: all().map(|ran| (ran.name.clone(), ran.time())).collect(),
+        ops: all().map(|op| (op.name.clone(), op.time())).collect(),
         kernels: shaped,
         steps: marks
             .filter(|range| Some(of_process(range.thread)) == first)
             .map(|range| (range.start as f64, range.end as f64))
             .collect(),
-        whole,
+        extent,
         unit: NANOSECONDS,
     };
     Ok(recording.step())
@@ -119,7 +119,7 @@ fn is_step(text: &str) -> bool {
     numbered && known.contains(&name.to_lowercase().as_str())
 }
 
-/// In one line: SQLite quotes what it could not parse as it stands there.
+/// The message in one line: SQLite quotes its input.
 fn message(error: &rusqlite::Error) -> String {
     let text = match error {
         rusqlite::Error::SqliteFailure(_, Some(text)) => text.clone(),
@@ -128,8 +128,8 @@ fn message(error: &rusqlite::Error) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Something that ran on a GPU.
-struct Ran {
+/// A kernel, copy or fill on a GPU.
+struct DeviceOp {
     name: String,
     start: i64,
     end: i64,
@@ -138,7 +138,7 @@ struct Ran {
     correlation: i64,
 }
 
-impl Ran {
+impl DeviceOp {
     fn time(&self) -> Seconds {
         Seconds::new(self.end.saturating_sub(self.start).max(0) as f64 * NANOSECONDS)
     }
@@ -169,7 +169,7 @@ impl Export {
     fn open(database: &[u8]) -> Sql<Export> {
         let mut connection = Connection::open_in_memory()?;
         connection.deserialize_read_exact(rusqlite::MAIN_DB, database, database.len(), true)?;
-        // The file is looked at only now.
+        // SQLite reads the file only now.
         connection.query_row("SELECT count(*) FROM sqlite_master", [], |_| Ok(()))?;
         Ok(Export(connection))
     }
@@ -179,31 +179,31 @@ impl Export {
         statement.query_map([], |row| row.get(1))?.collect()
     }
 
-    fn kernels(&self) -> Sql<Vec<Ran>> {
+    fn kernels(&self) -> Sql<Vec<DeviceOp>> {
         let columns = self.columns("CUPTI_ACTIVITY_KIND_KERNEL")?;
         if columns.is_empty() {
             return Ok(Vec::new());
         }
         let process = if columns.contains("globalPid") { "k.globalPid" } else { "NULL" };
         let name = if columns.contains("demangledName") { "demangledName" } else { "shortName" };
-        self.ran(&format!(
+        self.device_ops(&format!(
             "SELECT s.value, k.start, k.end, k.deviceId, {process}, k.correlationId
              FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.{name} ORDER BY k.start, k.correlationId"
         ))
     }
 
     /// Copies and fills.
-    fn copies(&self, device: i64) -> Sql<Vec<Ran>> {
+    fn copies(&self, device: i64) -> Sql<Vec<DeviceOp>> {
         let mut all = Vec::new();
         if !self.columns("CUPTI_ACTIVITY_KIND_MEMCPY")?.is_empty() {
-            all = self.ran(&format!(
+            all = self.device_ops(&format!(
                 "SELECT CASE copyKind WHEN 1 THEN 'Memcpy HtoD' WHEN 2 THEN 'Memcpy DtoH' ELSE 'Memcpy DtoD' END,
                  start, end, deviceId, NULL, correlationId
                  FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE deviceId = {device} ORDER BY start, correlationId"
             ))?;
         }
         if !self.columns("CUPTI_ACTIVITY_KIND_MEMSET")?.is_empty() {
-            all.extend(self.ran(&format!(
+            all.extend(self.device_ops(&format!(
                 "SELECT 'Memset', start, end, deviceId, NULL, correlationId
                  FROM CUPTI_ACTIVITY_KIND_MEMSET WHERE deviceId = {device} ORDER BY start, correlationId"
             ))?);
@@ -211,10 +211,10 @@ impl Export {
         Ok(all)
     }
 
-    fn ran(&self, query: &str) -> Sql<Vec<Ran>> {
+    fn device_ops(&self, query: &str) -> Sql<Vec<DeviceOp>> {
         let mut statement = self.0.prepare(query)?;
         let rows = statement.query_map([], |row| {
-            Ok(Ran {
+            Ok(DeviceOp {
                 name: row.get(0)?,
                 start: row.get(1)?,
                 end: row.get(2)?,
@@ -251,14 +251,14 @@ impl Export {
     /// Kernels by the innermost range with sizes in which they were launched, those of a range together.
     fn shaped(
         &self,
-        kernels: &[Ran],
+        kernels: &[DeviceOp],
         ranges: &[Range],
         precision: Option<Precision>,
     ) -> Sql<Vec<(Kernel, Seconds)>> {
         if precision.is_none() || self.columns("CUPTI_ACTIVITY_KIND_RUNTIME")?.is_empty() {
             return Ok(Vec::new());
         }
-        let mut of_call: BTreeMap<(i64, i64), &Ran> = BTreeMap::new();
+        let mut of_call: BTreeMap<(i64, i64), &DeviceOp> = BTreeMap::new();
         for kernel in kernels {
             let process = kernel.process.map_or(0, |process| process / OF_PROCESS);
             of_call.insert((kernel.correlation, process), kernel);

@@ -25,9 +25,9 @@ pub enum Section {
     Text(String),
     /// Rows under headings; numbers are aligned to the right.
     Table {
-        /// Of the columns.
+        /// Headings of the columns.
         headings: Vec<String>,
-        /// As many cells in each as there are columns.
+        /// Rows, with a cell for each column.
         rows: Vec<Vec<String>>,
     },
     /// Where time goes, a bar for each name.
@@ -43,23 +43,23 @@ pub enum Section {
 pub enum BarScale {
     /// The longer the time, the longer.
     Common,
-    /// All alike: each shows the parts of its own time.
+    /// All equally long: each shows the parts of its own time.
     Own,
 }
 
 /// A bar of a breakdown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bar {
-    /// What it is of.
+    /// Its label.
     pub name: String,
-    /// What it is made of, from left to right.
+    /// Its parts, from left to right.
     pub parts: Vec<Part>,
 }
 
 /// A part of a bar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// What the time goes to.
+    /// The use of the time.
     pub name: String,
     /// How much.
     pub time: Seconds,
@@ -73,7 +73,7 @@ pub struct TimelineData {
 }
 
 impl TimelineData {
-    /// Takes what the page shows; `gpu_memory` is drawn as the limit.
+    /// Collects the data of the page; `gpu_memory` is drawn as the limit.
     pub fn new(timeline: &Timeline, gpu_memory: Bytes) -> TimelineData {
         data::collect(timeline, gpu_memory)
     }
@@ -149,7 +149,7 @@ fn table(headings: &[String], rows: &[Vec<String>]) -> String {
     )
 }
 
-/// Parts that most bars have look the same on every page, as in the timeline.
+/// Colours of the parts that most bars have, the same on every page and in the timeline.
 const KNOWN: [(&str, &str); 5] = [
     ("compute", "#3f7fbf"),
     ("exposed tensor", "#c0392b"),
@@ -168,7 +168,7 @@ fn bars(bars: &[Bar], scale: BarScale) -> String {
             names.push(&part.name);
         }
     }
-    // What is nothing comes last.
+    // The bubble comes last.
     names.sort_by_key(|name| *name == "bubble");
     let colour = |name: &str| match KNOWN.iter().find(|(known, _)| *known == name) {
         Some((_, colour)) => colour,
@@ -181,12 +181,12 @@ fn bars(bars: &[Bar], scale: BarScale) -> String {
     text.push_str("</p>\n");
     for bar in bars {
         let _ = write!(text, "<div class=\"bar\"><b>{}</b><div>", escape(&bar.name));
-        let whole = match scale {
+        let full = match scale {
             BarScale::Common => longest,
             BarScale::Own => total(bar),
         };
         for part in &bar.parts {
-            let share = if whole > Seconds::ZERO { 100.0 * (part.time / whole) } else { 0.0 };
+            let share = if full > Seconds::ZERO { 100.0 * (part.time / full) } else { 0.0 };
             let hint = format!("{}: {} ({:.1} %)", part.name, part.time, 100.0 * (part.time / total(bar)));
             let _ = write!(
                 text,

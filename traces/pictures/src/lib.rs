@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! Timeline ─┬─► picture  the pipeline and its memory, as SVG or PNG
-//!           └─► html     a page with all of it, to be zoomed
+//!           └─► html     a page with all of it, which can be zoomed
 //! curves   ───► plot     times and bandwidths by size, what-if sweeps
 //! points   ───► scatter  forecast against measured
 //! ```
 //!
 //! The same input always gives the same bytes. Nothing here touches a terminal or a file.
 
+mod axis;
+mod canvas;
 pub mod html;
 pub mod picture;
 pub mod plot;

@@ -15,89 +15,89 @@
 //! for three quarters of its time and only communicates in the rest is three quarters coloured as its pass and one
 //! quarter as exposed communication. So a box says how much of each there is and a trace file says when.
 
-mod axis;
-mod bitmap;
-mod canvas;
 mod memory;
 mod pipeline;
 
-use canvas::{Anchor, Canvas, GREY};
+use crate::axis::Axis;
+use crate::canvas::{self, Anchor, Canvas, Colour, Font, GREY, INK, Level, Point, Text};
 use pipeline::Pipeline;
 use trainwright_timeline::actions::rows;
 use trainwright_timeline::timeline::Timeline;
 
-/// Width of the picture, in pixels, and of what is free beside the plot.
+/// Width of the picture and of its margins, in pixels.
 const WIDTH: f64 = 1200.0;
 const MARGIN: f64 = 16.0;
 /// Estimated width of a character in ems; sans-serif digits are 0.56 wide.
 const CHARACTER: f64 = 0.56;
 const FONT_SIZE: f64 = 11.0;
+const LABEL: Font = Font { em: FONT_SIZE, height: FONT_SIZE, bold: false };
+const TITLE: Font = Font { em: 16.0, height: 16.0, bold: true };
+/// Width of lines.
+const STROKE: f64 = 0.8;
 
 /// Draws a timeline as an SVG document. The same timeline always gives the same text.
 pub fn svg(timeline: &Timeline, title: &str) -> String {
-    let (canvas, height) = draw(timeline, title);
-    canvas.document(WIDTH, height, title)
+    canvas::svg::document(&draw(timeline, title), title)
 }
 
-/// Draws the same as a PNG file, with letters of its own.
+/// Draws a timeline as a PNG file; its font is part of the program.
 pub fn png(timeline: &Timeline, title: &str) -> Vec<u8> {
-    let (canvas, height) = draw(timeline, title);
-    bitmap::png(&canvas.elements, WIDTH, height)
+    canvas::png::file(&draw(timeline, title))
 }
 
-/// Everything that is in the picture, and how high it is.
-fn draw(timeline: &Timeline, title: &str) -> (Canvas, f64) {
+fn draw(timeline: &Timeline, title: &str) -> Canvas {
     let rows = rows(timeline);
-    let labels: Vec<String> = rows.iter().map(|&rank| label(timeline, rank)).collect();
+    let labels: Vec<String> = rows.iter().map(|&rank| timeline.ranks[rank].name()).collect();
     let peaks = memory::peaks(timeline, &rows);
     let widest =
         |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0) as f64 * CHARACTER * FONT_SIZE;
     let left = MARGIN + widest(&mut labels.iter().map(|label| label.chars().count())) + 8.0;
     let right = WIDTH - MARGIN - widest(&mut peaks.iter().map(|peak| peak.to_string().len())) - 6.0;
-    let frame = Frame { left, width: right - left, duration: timeline.duration.0.max(1) };
+    let duration = timeline.duration.0.max(1);
+    let frame = Frame { left, width: right - left, duration, axis: Axis::elapsed(duration) };
 
-    let mut canvas = Canvas::default();
+    let mut canvas = Canvas::new(WIDTH, 0.0);
     let pipeline = Pipeline::new(timeline, &rows);
-    canvas.title((MARGIN, 28.0), title);
+    canvas.text(text((MARGIN, 28.0), Anchor::Start, TITLE, INK, title));
     legend(&mut canvas, &pipeline, 50.0);
     let step = format!("step time {}", timeline.duration);
-    canvas.text((WIDTH - MARGIN, 50.0), Anchor::End, &step);
+    canvas.text(label((WIDTH - MARGIN, 50.0), Anchor::End, &step));
 
     let pitch = pitch(rows.len(), 640.0, 34.0);
     let top = 80.0;
     let bottom = top + pitch * rows.len() as f64;
     row_labels(&mut canvas, &labels, left, top, pitch);
     pipeline.draw(&mut canvas, &frame, top, pitch);
-    axis::draw(&mut canvas, &frame, bottom);
-    let mut height = bottom + 48.0;
+    draw_axis(&mut canvas, &frame, bottom);
+    canvas.height = bottom + 48.0;
 
     if peaks.iter().any(|peak| peak.get() > 0.0) {
         let pitch = self::pitch(rows.len(), 480.0, 40.0);
-        let top = height + 14.0;
-        canvas.text((left, top - 8.0), Anchor::Start, &memory::heading(&peaks));
+        let top = canvas.height + 14.0;
+        canvas.text(label((left, top - 8.0), Anchor::Start, &memory::heading(&peaks)));
         row_labels(&mut canvas, &labels, left, top, pitch);
         memory::draw(&mut canvas, timeline, &rows, &frame, top, pitch);
-        height = top + pitch * rows.len() as f64 + MARGIN;
+        canvas.height = top + pitch * rows.len() as f64 + MARGIN;
     }
-    (canvas, height)
+    canvas
 }
 
 /// Where in the picture the time of the step is.
-#[derive(Debug, Clone, Copy)]
 struct Frame {
     left: f64,
     width: f64,
     /// In picoseconds, not zero.
     duration: u64,
+    axis: Axis,
 }
 
 impl Frame {
     fn x(&self, time: u64) -> f64 {
-        self.left + self.width * (time as f64 / self.duration as f64)
+        self.left + self.width * self.axis.place(time as f64)
     }
 }
 
-/// The height of a row: what is left of `available` pixels when all have to fit, within limits of what is legible.
+/// The height of a row if all have to fit into `available` pixels, within limits of what is legible.
 fn pitch(rows: usize, available: f64, most: f64) -> f64 {
     (available / rows.max(1) as f64).floor().clamp(5.0, most)
 }
@@ -107,20 +107,34 @@ fn filled(pitch: f64) -> f64 {
     if pitch > 12.0 { pitch - 4.0 } else { pitch - 1.0 }
 }
 
-fn label(timeline: &Timeline, rank: usize) -> String {
-    let track = &timeline.ranks[rank];
-    match track.stands_for {
-        1 => format!("rank {}", track.rank),
-        count => format!("rank {} ×{count}", track.rank),
-    }
+/// A text in the size and colour of labels, at its baseline.
+fn label(place: Point, anchor: Anchor, words: &str) -> Text {
+    text(place, anchor, LABEL, INK, words)
 }
 
-/// Labels every row, or every so many where they are too close.
+fn text(place: Point, anchor: Anchor, font: Font, colour: Colour, words: &str) -> Text {
+    Text { place, anchor, level: Level::Baseline, font, colour, text: words.into() }
+}
+
+/// Draws the time axis at `y`.
+fn draw_axis(canvas: &mut Canvas, frame: &Frame, y: f64) {
+    let mut lines = vec![vec![(frame.left, y), (frame.left + frame.width, y)]];
+    for tick in &frame.axis.ticks {
+        let x = frame.left + frame.width * frame.axis.place(*tick);
+        lines.push(vec![(x, y), (x, y + 4.0)]);
+        canvas.text(label((x, y + 16.0), Anchor::Middle, &frame.axis.name(*tick)));
+    }
+    canvas.lines(lines, GREY, STROKE);
+    let middle = (frame.left + frame.width / 2.0, y + 32.0);
+    canvas.text(text(middle, Anchor::Middle, LABEL, GREY, &format!("time{}", frame.axis.unit())));
+}
+
+/// Labels every row, or every n-th if all would overlap.
 fn row_labels(canvas: &mut Canvas, labels: &[String], left: f64, top: f64, pitch: f64) {
     let every = (FONT_SIZE / pitch).ceil() as usize;
     for (row, label) in labels.iter().enumerate().step_by(every) {
         let middle = top + pitch * row as f64 + filled(pitch) / 2.0;
-        canvas.text((left - 8.0, middle + FONT_SIZE * 0.36), Anchor::End, label);
+        canvas.text(self::label((left - 8.0, middle + FONT_SIZE * 0.36), Anchor::End, label));
     }
 }
 
@@ -128,8 +142,8 @@ fn legend(canvas: &mut Canvas, pipeline: &Pipeline, baseline: f64) {
     let mut x = MARGIN;
     for (color, name) in pipeline.legend() {
         canvas.rect(x, baseline - 10.0, 12.0, 12.0, color);
-        canvas.text((x + 17.0, baseline), Anchor::Start, name);
+        canvas.text(label((x + 17.0, baseline), Anchor::Start, name));
         x += 17.0 + name.chars().count() as f64 * CHARACTER * FONT_SIZE + 18.0;
     }
-    canvas.coloured((MARGIN, baseline + 18.0), Anchor::Start, GREY, &pipeline.note());
+    canvas.text(text((MARGIN, baseline + 18.0), Anchor::Start, LABEL, GREY, &pipeline.note()));
 }

@@ -1,6 +1,7 @@
 //! Forecast against measured, both axes logarithmic, as an SVG document. The same points always give the same bytes.
 
-use crate::plot::{COLOURS, load_font};
+use crate::canvas::png::load_font;
+use crate::canvas::{COLOURS, Colour};
 use plotters::backend::SVGBackend;
 use plotters::chart::{ChartBuilder, SeriesLabelPosition};
 use plotters::drawing::{DrawingAreaErrorKind, IntoDrawingArea};
@@ -10,9 +11,9 @@ use plotters::prelude::{Color, IntoLogRange, RGBColor, WHITE};
 /// Points of several sources.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scatter {
-    /// Stands above it.
+    /// The title.
     pub title: String,
-    /// What is measured, with its unit.
+    /// The measured quantity, with its unit.
     pub quantity: String,
     /// The sources: name, and measured and forecast values, all above zero.
     pub sources: Vec<(String, Vec<(f64, f64)>)>,
@@ -25,7 +26,7 @@ const TEXT: (&str, i32) = ("sans-serif", 15);
 pub fn svg(scatter: &Scatter) -> String {
     load_font();
     let mut text = String::new();
-    draw(scatter, &mut text).expect("memory takes all that is drawn, in a font that is there");
+    draw(scatter, &mut text).expect("drawing into memory with a registered font does not fail");
     text
 }
 
@@ -59,7 +60,8 @@ fn draw<'a>(scatter: &Scatter, text: &'a mut String) -> Drawn<'a> {
         chart.draw_series([PathElement::new(line, grey.stroke_width(if factor == 1.0 { 2 } else { 1 }))])?;
     }
     for (index, (name, points)) in scatter.sources.iter().enumerate() {
-        let colour = COLOURS[index % COLOURS.len()];
+        let Colour([red, green, blue]) = COLOURS[index % COLOURS.len()];
+        let colour = RGBColor(red, green, blue);
         chart
             .draw_series(points.iter().map(|point| Circle::new(*point, 2, colour.mix(0.7).filled())))?
             .label(name)

@@ -9,7 +9,7 @@ use trainwright_spec::units::Picoseconds;
 /// When one call kept its rank busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// None for the work before the first and after the last action.
+    /// `None` for the work before the first and after the last action.
     pub action: Option<Action>,
     /// From the start of the step.
     pub start: Picoseconds,
@@ -28,7 +28,7 @@ impl Extent {
 ///
 /// A call extends from the start of its first to the end of its last span on the compute stream, spans of waiting
 /// and of no length left out. The other streams are left out too: their messages and reductions belong to a call
-/// and yet run beside the next one's kernels. A call with nothing on the compute stream has no extent.
+/// but may run while the next one's kernels do. A call with nothing on the compute stream has no extent.
 pub fn extents(timeline: &Timeline, rank: usize) -> Vec<Extent> {
     let spans = spans_of(timeline, rank);
     let kernels = &spans[..spans.partition_point(|span| span.stream == Stream::Compute)];

@@ -15,7 +15,7 @@ use trainwright_spec::units::Picoseconds;
 /// Writes a timeline as a trace file: events by rank, spans of one thread by start.
 ///
 /// # Errors
-/// Those of the writer. It gets blocks of some 64 KiB, so it needs no buffer of its own.
+/// Those of the writer. It gets blocks of about 64 KiB and needs no buffer.
 pub fn write_chrome(timeline: &Timeline, out: &mut impl Write) -> io::Result<()> {
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
     let labels: Vec<String> = timeline.labels.iter().map(|label| json_text(label)).collect();
@@ -151,20 +151,20 @@ fn json_text(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Prints microseconds with all six decimals that are not zero at the end: no `f64` between.
+/// Prints microseconds with up to six decimals, without rounding to `f64`.
 struct Microseconds(Picoseconds);
 
 impl std::fmt::Display for Microseconds {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        let (whole, mut fraction) = (self.0.0 / 1_000_000, self.0.0 % 1_000_000);
+        let (integer, mut fraction) = (self.0.0 / 1_000_000, self.0.0 % 1_000_000);
         if fraction == 0 {
-            return write!(f, "{whole}");
+            return write!(f, "{integer}");
         }
         let mut decimals = 6;
         while fraction % 10 == 0 {
             fraction /= 10;
             decimals -= 1;
         }
-        write!(f, "{whole}.{fraction:0decimals$}")
+        write!(f, "{integer}.{fraction:0decimals$}")
     }
 }

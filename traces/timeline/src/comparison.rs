@@ -1,6 +1,6 @@
-//! A step as it was forecast beside steps as they were measured, figure by figure.
+//! A forecast step compared with measured ones, figure by figure.
 //!
-//! Both are timelines of the same program; which of them is which is told by the caller alone. Of several measured steps
+//! Both are timelines of the same program; only the caller knows which is which. Of several measured steps
 //! every figure is the median.
 
 use crate::report::Report;
@@ -20,14 +20,14 @@ pub struct Pair<T> {
 }
 
 impl Pair<Seconds> {
-    /// The forecast over the measurement, less one; none where nothing was measured.
+    /// The forecast over the measurement, less one; `None` if nothing was measured.
     pub fn error(&self) -> Option<f64> {
         (self.measured > Seconds::ZERO).then(|| self.forecast / self.measured - 1.0)
     }
 }
 
 impl Pair<Bytes> {
-    /// The same of memory.
+    /// The forecast over the measurement, less one; `None` if nothing was measured.
     pub fn error(&self) -> Option<f64> {
         (self.measured > Bytes::ZERO).then(|| self.forecast / self.measured - 1.0)
     }
@@ -47,9 +47,9 @@ pub struct Comparison {
     pub kinds: Vec<KindPair>,
     /// By pipeline rank, the bubble as a part of the step, in the mean over its ranks, 0 to 1.
     pub bubble_by_pipeline_rank: Vec<Pair<f64>>,
-    /// The same in the mean over all ranks.
+    /// The bubble in the mean over all ranks.
     pub bubble: Pair<f64>,
-    /// Communication beside which nothing computes, in the mean over ranks.
+    /// Communication that no kernel hides, in the mean over ranks.
     #[serde(rename = "exposed_communication_s")]
     pub exposed: Pair<Seconds>,
     /// The most memory of any rank.
@@ -83,7 +83,7 @@ struct Figures {
 }
 
 impl Comparison {
-    /// A forecast step beside measured ones, of which `step_times` are the times from the end of one to the next one's.
+    /// Compares a forecast step with measured ones; `step_times` are the times from the end of one to that of the next.
     ///
     /// # Panics
     /// If nothing was measured.
@@ -160,9 +160,9 @@ impl Figures {
         }
         let stages = timeline.ranks.iter().map(|rank| rank.pipeline_rank + 1).max().unwrap_or(0);
         let bubble_of = |stage| {
-            let own = report.ranks.iter().filter(|rank| rank.pipeline_rank == stage);
+            let of_stage = report.ranks.iter().filter(|rank| rank.pipeline_rank == stage);
             let (count, sum) =
-                own.fold((0.0, 0.0), |(count, sum), rank| (count + 1.0, sum + rank.time.bubble_share));
+                of_stage.fold((0.0, 0.0), |(count, sum), rank| (count + 1.0, sum + rank.time.bubble_share));
             sum / f64::max(count, 1.0)
         };
         let most = |kind: usize| {
@@ -179,7 +179,7 @@ impl Figures {
     }
 }
 
-/// The middle of some numbers, of an even count the upper one of both.
+/// The median; of an even count the upper one of both.
 fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers[numbers.len() / 2]

@@ -20,10 +20,10 @@ use trainwright_spec::units::Picoseconds;
 /// How a drawing is scaled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// The most characters in a line; none for no limit. A drawing that would be wider loses its middle.
+    /// The most characters in a line; `None` for no limit. A wider drawing loses its middle.
     pub columns: Option<usize>,
-    /// The time that a cell stands for. None takes the one that fills the columns, though not one so long that an
-    /// action could disappear, and says in a first line which it is.
+    /// The time that a cell stands for. `None` takes the one that fills the columns, but none in which an action could
+    /// disappear, and prints it in a first line.
     pub unit: Option<Picoseconds>,
 }
 
@@ -67,7 +67,7 @@ pub fn draw(timeline: &Timeline, style: &Style) -> String {
     text
 }
 
-/// What a cell calls an action.
+/// How a cell names an action.
 #[derive(Debug, Clone, Copy)]
 enum Naming {
     /// `F0`
@@ -96,7 +96,7 @@ struct Grid {
 }
 
 impl Grid {
-    /// `capacity` says how many cells fit into so many columns.
+    /// `capacity` says how many cells fit into a number of columns.
     fn new(
         duration: Picoseconds,
         shortest: Picoseconds,
@@ -161,8 +161,8 @@ fn row(grid: &Grid, extents: &[Extent], naming: Naming, width: usize) -> String 
     text
 }
 
-/// The extent that fills most of a cell, or none if more of it is idle. Of two that fill as much it is the later
-/// one: an action of a cell's length that two cells share is then shown in one of them at least.
+/// The extent that fills most of a cell; `None` if more of it is idle. Of two equal ones the later wins, so that an
+/// action of a cell's length that two cells share is shown in at least one of them.
 fn most(start: u64, end: u64, extents: &[Extent]) -> Option<&Extent> {
     let within = extents.iter().take_while(|extent| extent.start.0 < end);
     let filled = within.map(|extent| (extent.end.0.min(end) - extent.start.0.max(start), extent));

@@ -6,14 +6,14 @@ use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{Kernel, Work};
 use trainwright_spec::units::Seconds;
 
-/// What an op spends its time on.
+/// The kind of an op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpKind {
     /// Matrix products.
     Gemm,
     /// Attention in one kernel.
     Attention,
-    /// Whatever goes through memory once: norms, activations, optimizers, copies on the GPU.
+    /// One pass over memory: norms, activations, optimizers, copies on the GPU.
     Elementwise,
     /// A collective.
     Collective(CollectiveKind),
@@ -21,7 +21,7 @@ pub enum OpKind {
     Message,
     /// Copies between the GPU and its node, and work of its processors.
     Offload,
-    /// What the rank's own process does.
+    /// Work of the rank's process.
     Process,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for OpKind {
 }
 
 impl OpKind {
-    /// The kind of an op's work; none of a join, and of a receive, whose time is its send's.
+    /// The kind of an op's work; `None` for a join, and for a receive, whose time is its send's.
     pub fn of(work: &Work) -> Option<OpKind> {
         match work {
             Work::Compute(Kernel::Gemm { .. }) => Some(OpKind::Gemm),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Timeline ─┬─► report      where the time and the memory went, as numbers
-//!           ├─► comparison  a measured step beside its forecast
+//!           ├─► comparison  a measured step compared with its forecast
 //!           ├─► draw        the pipeline as text
 //!           └─► chrome      a trace file for ui.perfetto.dev
 //! ```

@@ -4,20 +4,20 @@ use crate::timeline::{MemoryChange, Timeline};
 use trainwright_spec::program::MemoryKind;
 use trainwright_spec::units::{Bytes, Picoseconds};
 
-/// What a rank holds of each kind, in the order of `MemoryKind::ALL`.
-pub type Held = [Bytes; MemoryKind::ALL.len()];
+/// Memory of each kind, in the order of `MemoryKind::ALL`.
+pub type MemoryByKind = [Bytes; MemoryKind::ALL.len()];
 
-/// What a rank holds from an instant until the next change.
+/// The memory of a rank from an instant until the next change.
 #[derive(Debug, Clone, Copy)]
 pub struct Level {
     /// From the start of the step.
     pub time: Picoseconds,
     /// By kind.
-    pub held: Held,
+    pub held: MemoryByKind,
 }
 
 impl Level {
-    /// Of all kinds.
+    /// The memory of all kinds together.
     pub fn total(&self) -> Bytes {
         self.held.into_iter().sum()
     }
@@ -32,10 +32,10 @@ pub fn changes_of(timeline: &Timeline, rank: usize) -> &[MemoryChange] {
 
 /// The levels of one rank's memory, by time.
 ///
-/// The changes of one instant count together: what ends there gives its memory to what starts there, in whichever
-/// order they are listed. Levels are whole bytes, so that what sums of fractions leave over is no change.
+/// The changes of one instant count together: an op that ends there gives its memory to one that starts there, in
+/// whichever order they are listed. Levels are rounded to bytes, so that rounding errors of sums are no change.
 pub fn levels(changes: &[MemoryChange]) -> impl Iterator<Item = Level> {
-    let mut held = Held::default();
+    let mut held = MemoryByKind::default();
     changes.chunk_by(|a, b| a.time == b.time).map(move |instant| {
         for change in instant {
             held[change.kind as usize] += change.bytes;

@@ -1,13 +1,13 @@
 //! Where the time and the memory of a step went, as numbers.
 //!
-//! For every rank, in whole picoseconds:
+//! For every rank, in picoseconds:
 //!
 //! ```text
 //! step time = compute + exposed communication and copies + bubble
 //! ```
 
 use crate::actions::extents;
-use crate::memory::{Held, changes_of, levels};
+use crate::memory::{MemoryByKind, changes_of, levels};
 use crate::sweep::{Activities, spans_of, sweep};
 use crate::timeline::{Activity, Span, Timeline};
 use serde::{Serialize, Serializer};
@@ -15,13 +15,13 @@ use trainwright_spec::program::{Axis, CopyDirection, MemoryKind, Stream};
 use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::{Bytes, Picoseconds};
 
-/// What a timeline says about a step. Serializes with the unit in every field's name.
+/// Time and memory of a step. Serializes with the unit in every field's name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// From the step's start to the end of its last span.
     #[serde(rename = "step_time_s", serialize_with = "in_seconds")]
     pub step_time: Picoseconds,
-    /// How many ranks took part, those included that another one stands for.
+    /// How many ranks took part, including those that another one stands for.
     pub rank_count: usize,
     /// The mean over all of them.
     pub mean: TimeShares,
@@ -32,19 +32,19 @@ pub struct Report {
     pub ranks: Vec<RankReport>,
 }
 
-/// What one rank did.
+/// Time and memory of one rank.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RankReport {
     /// The global rank.
     pub rank: usize,
-    /// How many ranks look the same, this one included.
+    /// Ranks with equal spans, including this one.
     pub stands_for: usize,
     /// Its coordinate on the pipeline axis.
     pub pipeline_rank: usize,
     /// Where its time went.
     #[serde(flatten)]
     pub time: TimeShares,
-    /// What it held.
+    /// Its memory.
     pub memory: MemoryReport,
 }
 
@@ -62,10 +62,10 @@ pub struct TimeShares {
     pub bubble: Picoseconds,
     /// The bubble as a part of the step time, 0 to 1.
     pub bubble_share: f64,
-    /// For each axis, in the order of `Axis::ALL`; written are those that communicate.
+    /// For each axis, in the order of `Axis::ALL`; only those that communicate are written.
     #[serde(serialize_with = "communicating")]
     pub communication: [AxisTime; Axis::ALL.len()],
-    /// For each stream between GPU and host, in the order of `Stream::OFFLOAD`; written where there are any.
+    /// For each stream between GPU and host, in the order of `Stream::OFFLOAD`; written if there are any.
     #[serde(skip_serializing_if = "nothing_offloaded")]
     pub offload: [OffloadTime; Stream::OFFLOAD.len()],
 }
@@ -116,10 +116,10 @@ pub struct MemoryReport {
     /// The most it held at once.
     #[serde(rename = "peak_bytes")]
     pub peak: Bytes,
-    /// The first moment at which it held that much.
+    /// The first time at which it held that much.
     #[serde(rename = "peak_time_s", serialize_with = "in_seconds")]
     pub peak_time: Picoseconds,
-    /// The schedule's action that ran at the peak, such as `2F0`; none outside of the actions.
+    /// The schedule's action that ran at the peak, such as `2F0`; `None` outside of the actions.
     #[serde(serialize_with = "as_text")]
     pub peak_action: Option<Action>,
     /// The span that started at the peak, or else was running.
@@ -136,10 +136,10 @@ pub struct MemoryReport {
 pub struct KindMemory {
     /// Which one.
     pub kind: MemoryKind,
-    /// At the moment when the rank held most of all kinds together.
+    /// When the rank held most of all kinds together.
     #[serde(rename = "at_peak_bytes")]
     pub at_peak: Bytes,
-    /// The most of this kind at any moment.
+    /// The most of this kind at any time.
     #[serde(rename = "peak_bytes")]
     pub peak: Bytes,
 }
@@ -188,25 +188,25 @@ impl TimeShares {
 
 /// Sorts the instants of a rank's step by what it does in them, and adds up.
 fn rank_time(timeline: &Timeline, rank: usize) -> TimeShares {
-    // Of each set of things that ever go on together: for how long, beside a kernel and without one.
+    // For each set of concurrent activities: its time with a kernel and without one.
     let mut moving: Vec<(Activities, [Picoseconds; 2])> = Vec::new();
     sweep(spans_of(timeline, rank), timeline.duration, |stretch| {
-        let beside = stretch.beside;
-        let known = moving.iter().position(|(known, _)| *known == beside).unwrap_or_else(|| {
-            moving.push((beside, [Picoseconds::ZERO; 2]));
+        let others = stretch.others;
+        let known = moving.iter().position(|(known, _)| *known == others).unwrap_or_else(|| {
+            moving.push((others, [Picoseconds::ZERO; 2]));
             moving.len() - 1
         });
         moving[known].1[usize::from(stretch.computing.is_none())] += stretch.length();
     });
 
     let sum = |alone: usize, counts: &dyn Fn(Activities) -> bool| -> Picoseconds {
-        moving.iter().filter(|(beside, _)| counts(*beside)).map(|(_, times)| times[alone]).sum()
+        moving.iter().filter(|(others, _)| counts(*others)).map(|(_, times)| times[alone]).sum()
     };
     // Total, overlapped and exposed time of an activity.
     let times = |activity| {
-        let overlapped = sum(0, &|beside| beside.contains(activity));
-        let total = overlapped + sum(1, &|beside| beside.contains(activity));
-        (total, overlapped, sum(1, &|beside| beside.is_first(activity)))
+        let overlapped = sum(0, &|others| others.contains(activity));
+        let total = overlapped + sum(1, &|others| others.contains(activity));
+        (total, overlapped, sum(1, &|others| others.is_first(activity)))
     };
     let communication = Axis::ALL.map(|axis| {
         let (total, overlapped, exposed) = times(Activity::Communication(axis));
@@ -254,14 +254,14 @@ fn mean(duration: Picoseconds, ranks: &[RankReport]) -> TimeShares {
 fn rank_memory(timeline: &Timeline, rank: usize) -> MemoryReport {
     let mut peak = Bytes::ZERO;
     let mut peak_time = Picoseconds::ZERO;
-    let mut at_peak = Held::default();
-    let mut own_peaks = Held::default();
+    let mut at_peak = MemoryByKind::default();
+    let mut kind_peaks = MemoryByKind::default();
     for level in levels(changes_of(timeline, rank)) {
         if level.total() > peak {
             (peak, peak_time, at_peak) = (level.total(), level.time, level.held);
         }
-        for (own_peak, held) in own_peaks.iter_mut().zip(level.held) {
-            *own_peak = own_peak.max(held);
+        for (kind_peak, held) in kind_peaks.iter_mut().zip(level.held) {
+            *kind_peak = kind_peak.max(held);
         }
     }
 
@@ -282,12 +282,12 @@ fn rank_memory(timeline: &Timeline, rank: usize) -> MemoryReport {
         kinds: MemoryKind::ALL.map(|kind| KindMemory {
             kind,
             at_peak: at_peak[kind as usize],
-            peak: own_peaks[kind as usize],
+            peak: kind_peaks[kind as usize],
         }),
     }
 }
 
-/// The span of one rank that explains a moment: memory is taken when an op starts, so one that starts there comes
+/// The span of one rank that explains its memory at a time: memory is taken when an op starts, so one that starts there comes
 /// before one that is running, and the compute stream before the others.
 fn span_at(spans: &[Span], time: Picoseconds) -> Option<&Span> {
     let latest = spans.chunk_by(|a, b| a.stream == b.stream).filter_map(|stream| {

@@ -1,20 +1,20 @@
-//! What one rank does at each instant, whichever of its streams does it.
+//! The activities of one rank at each instant, over all of its streams.
 
 use crate::timeline::{Activity, Span, Timeline};
 use trainwright_spec::program::{Axis, CopyDirection};
 use trainwright_spec::units::Picoseconds;
 
-/// A stretch of time in which a rank does the same all along.
+/// A stretch of time in which the activities of a rank do not change.
 #[derive(Debug, Clone, Copy)]
 pub struct Stretch<'a> {
     /// From the start of the step.
     pub start: Picoseconds,
     /// From the start of the step.
     pub end: Picoseconds,
-    /// The kernel that runs; the one of the first stream in drawing order should there be several.
+    /// The kernel that runs; if there are several, the one of the first stream in drawing order.
     pub computing: Option<&'a Span>,
-    /// What else goes on.
-    pub beside: Activities,
+    /// Everything else that runs.
+    pub others: Activities,
 }
 
 impl Stretch<'_> {
@@ -24,13 +24,13 @@ impl Stretch<'_> {
     }
 }
 
-/// What goes on beside kernels: bit `i` stands for `Axis::ALL[i]`, and the bits after those for copies out of the GPU,
+/// Activities other than kernels: bit `i` stands for `Axis::ALL[i]`, and the bits after those for copies out of the GPU,
 /// copies into it and work of the processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activities(u32);
 
 impl Activities {
-    /// The bit of an activity; none for kernels and waiting.
+    /// The bit of an activity; `None` for kernels and waiting.
     fn bit(activity: Activity) -> Option<u32> {
         let axes = Axis::ALL.len() as u32;
         match activity {
@@ -85,7 +85,7 @@ pub fn sweep<'a>(spans: &'a [Span], duration: Picoseconds, mut visit: impl FnMut
     while now < duration {
         let mut next = duration;
         let mut computing = None;
-        let mut beside = Activities::default();
+        let mut others = Activities::default();
         for queue in &mut queues {
             while let [head, rest @ ..] = *queue
                 && head.end <= now
@@ -100,10 +100,10 @@ pub fn sweep<'a>(spans: &'a [Span], duration: Picoseconds, mut visit: impl FnMut
             next = next.min(head.end);
             match head.activity {
                 Activity::Compute => computing = computing.or(Some(head)),
-                other => beside.insert(other),
+                other => others.insert(other),
             }
         }
-        visit(Stretch { start: now, end: next, computing, beside });
+        visit(Stretch { start: now, end: next, computing, others });
         now = next;
     }
 }

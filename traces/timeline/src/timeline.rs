@@ -1,4 +1,4 @@
-//! What happened when: the spans and the memory of every rank of one training step.
+//! Timelines: the spans and the memory of every rank of one training step.
 //!
 //! A simulated step and a measured one look the same here.
 
@@ -28,10 +28,20 @@ pub struct Timeline {
 pub struct RankTrack {
     /// The global rank.
     pub rank: usize,
-    /// How many ranks look the same, this one included.
+    /// Ranks with equal spans, including this one.
     pub stands_for: usize,
     /// Its coordinate on the pipeline axis.
     pub pipeline_rank: usize,
+}
+
+impl RankTrack {
+    /// `rank 4`, or `rank 4 ×16` if it stands for 16 ranks.
+    pub fn name(&self) -> String {
+        match self.stands_for {
+            1 => format!("rank {}", self.rank),
+            count => format!("rank {} ×{count}", self.rank),
+        }
+    }
 }
 
 /// One run of a segment.
@@ -56,7 +66,7 @@ pub struct Span {
     pub stream: Stream,
     /// Which part of the step it belongs to.
     pub pass: Pass,
-    /// What kept the rank busy.
+    /// The kind of work.
     pub activity: Activity,
     /// When it began.
     pub start: Picoseconds,
@@ -64,7 +74,7 @@ pub struct Span {
     pub end: Picoseconds,
 }
 
-/// What a span spends its time on.
+/// The kind of work of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Activity {
     /// A kernel.
@@ -84,7 +94,7 @@ pub enum Activity {
 pub struct MemoryChange {
     /// Index into `Timeline::ranks`.
     pub rank: u32,
-    /// What it holds.
+    /// The kind of memory.
     pub kind: MemoryKind,
     /// When.
     pub time: Picoseconds,

@@ -6,7 +6,7 @@ use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{Pass, Stream};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds};
 
-/// What some ranks do.
+/// The op lists of some ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     /// By rank, ascending.
@@ -15,18 +15,18 @@ pub struct Workload {
     pub groups: Vec<Vec<usize>>,
 }
 
-/// What one rank does.
+/// The op list of one rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankWork {
     /// The global rank.
     pub rank: usize,
-    /// How many ranks do the same, this one included.
+    /// Ranks with equal op lists, including this one.
     pub stands_for: usize,
-    /// In an order in which each waits for earlier ones only.
+    /// Each waits for earlier ones only.
     pub tasks: Vec<Task>,
 }
 
-/// One thing that a rank does.
+/// One op of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// For people.
@@ -64,7 +64,7 @@ pub enum Queue {
 pub enum Does {
     /// Takes its time.
     Compute(Cost),
-    /// Compute whose time is not told: so many operations, over so much memory.
+    /// Compute without a recorded time: operations and bytes of memory traffic.
     Operations(Flops, Bytes),
     /// A copy to the host's memory or from it.
     Copy(Cost),
@@ -78,12 +78,12 @@ pub enum Does {
     Receive(usize, i64),
 }
 
-/// What an op takes: a trace has times, and a GPU's share, of compute and copies only.
+/// Time and share of a GPU of an op; traces have them of compute and copies only.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Cost {
     /// How long it takes alone.
     pub time: Picoseconds,
-    /// What it needs of its GPU meanwhile.
+    /// Its share of its GPU.
     pub need: Need,
 }
 
@@ -94,10 +94,10 @@ pub struct Need {
     pub multiprocessor_bound: f64,
     /// A kernel needs all memory bandwidth.
     pub memory_bound: f64,
-    /// A copy takes so much of the memory bandwidth, all the time.
+    /// Share of the memory bandwidth that a copy takes all the time.
     pub memory_traffic: f64,
-    /// It takes so much of the cores that ranks of a machine share, all the time.
+    /// Share that it takes all the time of the cores that ranks of a machine share.
     pub cores: f64,
-    /// See `crowding` of a load: how much more time it takes where ranks want more cores than there are.
+    /// See `crowding` of a load: by how much its time grows if ranks want more cores than there are.
     pub crowding: f64,
 }

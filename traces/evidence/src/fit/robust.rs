@@ -25,7 +25,7 @@ impl Residual {
 /// Residuals well beyond this count next to nothing, smaller ones by their square.
 const KNEE: f64 = 0.1;
 
-/// What an unknown at the end of its range costs, in squares of the knee.
+/// Cost of an unknown at the end of its range, in squares of the knee.
 const PULL: f64 = 1.0;
 
 /// Most steps of the solver.
@@ -35,8 +35,8 @@ const STEPS: u64 = 300;
 ///
 /// min Σ w ρ(r(x)) + κ Σ (x / h)², ρ(r) = δ²/2 · ln(1 + (r/δ)²), δ the knee, h half of the range's width
 ///
-/// ρ (Cauchy's: Holland & Welsch 1977, Communications in Statistics A6(9), 813–827) lets what is far off, a run on a broken machine,
-/// count next to nothing; the second sum keeps what no residual depends on at 0. Ranges are kept by
+/// ρ (Cauchy's: Holland & Welsch 1977, Communications in Statistics A6(9), 813–827) gives outliers, such as a run on a broken
+/// machine, next to no weight; the second sum keeps unknowns that no residual depends on at 0. Ranges are kept by
 /// x = low + (high − low) / (1 + exp(−u)). L-BFGS from x = 0.
 pub fn fit(residuals: &[Residual], ranges: &[(f64, f64)]) -> Vec<f64> {
     let problem = Problem { residuals, ranges };
@@ -45,7 +45,7 @@ pub fn fit(residuals: &[Residual], ranges: &[(f64, f64)]) -> Vec<f64> {
     let solver = LBFGS::new(search, 7);
     let run =
         Executor::new(&problem, solver).configure(|state| state.param(start.clone()).max_iters(STEPS)).run();
-    // A search that cannot go on has no better point than where it stands; without any the start is it.
+    // If the line search fails, its last point is the best known one; without any it is the start.
     let best = run.ok().and_then(|result| result.state.best_param).unwrap_or(start);
     problem.unknowns(&best)
 }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_hold_and_what_nothing_depends_on_stays() {
+    fn ranges_hold_and_unknowns_without_residuals_stay() {
         let residuals = vec![residual(-2.0, &[(0, 1.0)]); 50];
         let x = fit(&residuals, &[(-0.5, 0.3), (-1.0, 2.0)]);
         assert!((0.28..=0.3).contains(&x[0]), "{x:?}");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn two_unknowns_are_told_apart() {
+    fn two_unknowns_are_separated() {
         // x + y = 0.3 and x − y = 0.1: x = 0.2, y = 0.1.
         let mut residuals = vec![residual(-0.3, &[(0, 1.0), (1, 1.0)]); 50];
         residuals.extend(vec![residual(-0.1, &[(0, 1.0), (1, -1.0)]); 50]);

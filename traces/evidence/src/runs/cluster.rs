@@ -12,10 +12,10 @@ static NODES: LazyLock<Vec<Node>> = LazyLock::new(|| {
 });
 
 impl Run {
-    /// Nodes of the catalog with the row's GPUs, as many in a node and NICs of such a bandwidth as the row says.
+    /// Nodes of the catalog with the row's GPUs, with the row's GPUs per node and NIC bandwidth.
     ///
-    /// Of several nodes with the same GPU the one counts whose links within the node, links between nodes, bandwidth,
-    /// and number of GPUs, in this order, are the nearest.
+    /// Of several nodes with this GPU the most similar one counts: by links within the node, links between nodes,
+    /// bandwidth, and number of GPUs, in this order.
     ///
     /// # Errors
     /// `Unsupported` for a GPU of no node of the catalog, `Invalid` for GPUs that do not fill their nodes.
@@ -43,7 +43,7 @@ impl Run {
         }
         let nodes = gpus / per_node;
         let name = format!("{}:{nodes}", node.name);
-        // A cluster of the catalog's kind of node, of which only the number differs.
+        // The catalog's cluster of this node, with another number of nodes.
         let cluster = Cluster::from_name(&node.name).map_err(|error| NoPlan::Invalid(error.to_string()))?;
         Ok(Cluster { name, nodes, node, ..cluster })
     }
@@ -59,7 +59,7 @@ impl Run {
             .ok_or_else(|| NoPlan::Unsupported(format!("no node of the catalog has the GPU `{}`", self.gpu)))
     }
 
-    /// How unlike the row's node one of the catalog is.
+    /// Dissimilarity of a catalog node and the row's node.
     fn distance(&self, node: &Node) -> f64 {
         let switched = matches!(node.interconnect.wiring, Wiring::Switched);
         let nvlink = node.interconnect.kind.starts_with("nvlink");
@@ -76,8 +76,8 @@ impl Run {
         };
         let bandwidth = match (&node.nics, self.node_network_gbps) {
             (Some(nics), Some(gigabits)) if gigabits > 0.0 => {
-                let own = nics.bandwidth.value.get() * nics.count.value as f64 * 8.0 / 1e9;
-                (own / gigabits).log2().abs()
+                let catalog = nics.bandwidth.value.get() * nics.count.value as f64 * 8.0 / 1e9;
+                (catalog / gigabits).log2().abs()
             }
             _ => 0.0,
         };

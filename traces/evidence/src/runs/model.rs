@@ -18,9 +18,9 @@ static MODELS: LazyLock<Vec<Model>> =
 
 impl Run {
     /// A decoder as GPT-2's (layer norms, learned positions, biases, dropout, tied head), or with gated feed-forward
-    /// layers as LLaMA's (RMS norms, rotary positions, no biases, head of its own). The number of parameters, where it
-    /// is given, decides on the feed-forward width if that is not given, and on the head. Mixtures of experts are taken
-    /// from the catalog if it has one of these sizes: rows do not say what is shared, or how attention is compressed.
+    /// layers as LLaMA's (RMS norms, rotary positions, no biases, untied head). The number of parameters, if
+    /// given, decides the feed-forward width if that is blank, and whether the head is tied. Mixtures of experts are taken
+    /// from the catalog if it has one of these sizes: rows have no columns for shared experts or latent attention.
     ///
     /// # Errors
     /// `Unsupported` without the sizes that have no default; `Invalid` for heads that do not divide the width.
@@ -51,10 +51,10 @@ impl Run {
         if let Some(known) = self.known_mixture(layers) {
             return Ok(known);
         }
-        let whole = self.sized(heads, self.ffn_hidden)?;
+        let default = self.sized(heads, self.ffn_hidden)?;
         let model = match (self.ffn_hidden, self.num_experts, self.parameters()) {
-            (None, None, Some(parameters)) => self.sized(heads, Some(fitting_width(&whole, parameters)))?,
-            _ => whole,
+            (None, None, Some(parameters)) => self.sized(heads, Some(fitting_width(&default, parameters)))?,
+            _ => default,
         };
         let dropout = model.dropout && stack.drops_out.unwrap_or(true);
         Ok(self.with_head(Model { dropout, ..model }, stack))
@@ -117,8 +117,8 @@ impl Run {
         })
     }
 
-    /// The head shares the embedding's weights, or has its own, if the number of parameters says so: within 0.5 % of one
-    /// and not within 1 % of the other. Some software gives it its own on another stage.
+    /// The head is tied or untied if the number of parameters decides it: within 0.5 % of one and not within 1 % of the
+    /// other. Some software unties it on another stage.
     fn with_head(&self, mut model: Model, stack: &Stack) -> Model {
         if let Some(parameters) = self.parameters() {
             let off = |tied: bool| {
@@ -154,15 +154,15 @@ impl Run {
     }
 }
 
-/// As many heads as are 128 wide, or 64 wide if 128 does not divide; or the next fewer that divide both the width and
-/// evenly among tensor ranks.
+/// Heads of width 128, or 64 if 128 does not divide; or the next smaller number that divides the width and is a
+/// multiple of the tensor ranks.
 fn default_heads(hidden: usize, tensor: usize) -> usize {
     let width = if hidden.is_multiple_of(128) { 128 } else { 64 };
     let suits = |heads: &usize| hidden.is_multiple_of(*heads) && heads.is_multiple_of(tensor);
     (1..=hidden.div_ceil(width)).rev().find(suits).unwrap_or(1)
 }
 
-/// The width of the feed-forward layers with which `model` has nearly that many parameters, a multiple of 256.
+/// The feed-forward width, a multiple of 256, with which `model` has nearly this number of parameters.
 fn fitting_width(model: &Model, parameters: f64) -> usize {
     let Some(BlockRun { count, block: Block { mlp: Mlp::Dense(mlp), .. } }) = model.blocks.first() else {
         return 4 * model.hidden;
@@ -170,7 +170,7 @@ fn fitting_width(model: &Model, parameters: f64) -> usize {
     let matrices = if mlp.gated { 3 } else { 2 };
     let of_width = (matrices * count * model.hidden) as f64;
     let missing = (parameters - model.parameters() as f64) / of_width;
-    // A number of parameters that no width gives leaves the widest.
+    // If no width gives this number of parameters, the widest is taken.
     let width = (mlp.width as f64 + missing).clamp(256.0, INNER.most as f64);
     (width / 256.0).round() as usize * 256
 }

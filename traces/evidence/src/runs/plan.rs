@@ -11,10 +11,10 @@ use trainwright_spec::program::{FlashVersion, Place};
 use trainwright_spec::schedule::schedule;
 use trainwright_spec::stack::{AttentionKernel, Fusion, Stack};
 
-/// The software of a row that names none, neither as such nor in its source.
+/// The software of a row that names none, neither in its column nor in its source.
 const SOFTWARE: &str = "Megatron-LM";
 
-/// Names of schedules in papers, and ours.
+/// Names of schedules in papers, and in the catalog.
 const SCHEDULES: [(&str, &str); 5] =
     [("1f1b-i", "interleaved"), ("zb-1p", "zb-h1"), ("zb-2p", "zb-h2"), ("zb-v", "zb-v"), ("afab", "gpipe")];
 
@@ -31,10 +31,10 @@ const PIECES: [(&str, Piece); 8] = [
 ];
 
 impl Run {
-    /// The plan, checked. What the row says that its software did, the software can.
+    /// The plan, checked. The stack gets every feature that the row used.
     ///
     /// # Errors
-    /// `Invalid` where the row contradicts itself, `Unsupported` where it asks for what cannot be expressed.
+    /// `Invalid` if the row contradicts itself, `Unsupported` if a plan cannot express it.
     pub fn plan(&self) -> Result<Plan, NoPlan> {
         let invalid = |message: String| Err(NoPlan::Invalid(message));
         let cluster = self.cluster()?;
@@ -143,8 +143,7 @@ impl Run {
         Ok(Stack { attention, norms, ..stack })
     }
 
-    /// That kernel, or of fused ones the nearest generation that `gpu` has figures of: the oldest that is newer, or the
-    /// best.
+    /// The kernel, or the next newer generation that `gpu` has figures of, or the best.
     fn known_attention(kernel: AttentionKernel, gpu: &Gpu) -> AttentionKernel {
         let Some(wanted) = kernel.version().filter(|version| *version != FlashVersion::Best) else {
             return kernel;
@@ -179,7 +178,8 @@ impl Run {
                 _ => "interleaved-groups".into(),
             });
         };
-        let name = SCHEDULES.iter().find(|(known, _)| *known == noted).map_or(noted.as_str(), |(_, own)| own);
+        let name =
+            SCHEDULES.iter().find(|(known, _)| *known == noted).map_or(noted.as_str(), |(_, ours)| ours);
         match schedule(name) {
             Ok(_) => Ok(name.into()),
             Err(_) => Err(NoPlan::Unsupported(format!("`notes` has the schedule `{noted}`"))),
@@ -255,7 +255,7 @@ struct Sharding {
     ranks: Option<usize>,
 }
 
-/// A choice for every so many blocks, the last of them; the others keep all.
+/// The recomputation of every n-th block; the others recompute nothing.
 struct Chosen {
     choice: Recompute,
     every: usize,

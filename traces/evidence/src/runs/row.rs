@@ -3,15 +3,15 @@
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-/// A training run as its row says it; none where the cell is blank or the column is missing.
+/// The row of a training run; `None` if the cell is blank or the column is missing.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct Run {
     /// Which run.
     pub id: String,
-    /// Who measured it.
+    /// The publication.
     pub source: String,
-    /// How much of it the source says: `A`, `B`, `C`.
+    /// How much of it the source documents: `A`, `B`, `C`.
     pub quality: String,
     /// The model's name, for people.
     pub model_name: String,
@@ -21,10 +21,10 @@ pub struct Run {
     /// Width of the residual stream.
     #[serde(deserialize_with = "count")]
     pub hidden: Option<usize>,
-    /// Query heads; blank: as many as are 128 wide.
+    /// Query heads; blank: heads of width 128.
     #[serde(deserialize_with = "count")]
     pub heads: Option<usize>,
-    /// Key and value heads; blank: as many as `heads`.
+    /// Key and value heads; blank: `heads`.
     #[serde(deserialize_with = "count")]
     pub kv_heads: Option<usize>,
     /// Inner width of the feed-forward layers; blank: what `params_b` leaves for them, without it 4 · hidden, or for
@@ -60,12 +60,12 @@ pub struct Run {
     /// How many in a node; blank: as in the catalog's node with this GPU.
     #[serde(deserialize_with = "count")]
     pub gpus_per_node: Option<usize>,
-    /// What joins the GPUs of a node: `nvswitch`, `nvlink`, `nvl72`, `pcie`; blank: as in the catalog's node.
+    /// Links of the GPUs of a node: `nvswitch`, `nvlink`, `nvl72`, `pcie`; blank: as in the catalog's node.
     pub intra_node: String,
     /// Bandwidth of all NICs of a node together, in one direction; blank: as in the catalog's node.
     #[serde(deserialize_with = "number")]
     pub node_network_gbps: Option<f64>,
-    /// What joins the nodes: `infiniband`, `efa`, `roce`, `ethernet`, …; blank: as in the catalog's node.
+    /// Links between nodes: `infiniband`, `efa`, `roce`, `ethernet`, …; blank: as in the catalog's node.
     pub inter_node: String,
     /// Number format of the matrix products; blank: bf16, fp16 on GPUs without it.
     pub precision: String,
@@ -90,11 +90,11 @@ pub struct Run {
     /// Megatron's sequence parallelism; blank: wherever the software has it and tensor ranks are there.
     #[serde(deserialize_with = "yes_or_no")]
     pub sequence_parallel: Option<bool>,
-    /// What data ranks split; blank: the optimizer state if the software can.
+    /// The state that data ranks divide; blank: the optimizer state if the software can.
     pub data_sharding: String,
-    /// What is computed again; blank: nothing.
+    /// Recomputation; blank: nothing.
     pub recompute: String,
-    /// What is held on the host; blank: nothing.
+    /// State that is offloaded to the host; blank: nothing.
     pub offload: String,
     /// How attention is computed; blank: as the software did at that date.
     pub attention_kernel: String,
@@ -110,13 +110,13 @@ pub struct Run {
     pub framework: String,
     /// When, as `2024-05` or longer.
     pub date: String,
-    /// What a step took.
+    /// Time of a step.
     #[serde(deserialize_with = "number")]
     pub measured_step_time_s: Option<f64>,
-    /// What a GPU did.
+    /// Throughput of a GPU.
     #[serde(deserialize_with = "number")]
     pub measured_tokens_per_s_per_gpu: Option<f64>,
-    /// What the fullest GPU held.
+    /// Memory of the fullest GPU.
     #[serde(deserialize_with = "number")]
     pub measured_peak_memory_gb: Option<f64>,
     /// `ok` or `oom`.
@@ -145,7 +145,7 @@ impl Outcome {
 }
 
 impl Run {
-    /// The table's name for those who measured it: the words at the beginning of `id` up to a number, without it
+    /// Short name of the publication: the words at the beginning of `id` up to a number, without it
     /// `source` up to its first comma.
     pub fn family(&self) -> String {
         let mut words = self.id.split('-');
@@ -169,7 +169,7 @@ impl Run {
         [Outcome::Fits, Outcome::OutOfMemory].into_iter().find(|outcome| outcome.name() == self.outcome)
     }
 
-    /// What a step took, in seconds: as measured, or from the tokens of a second.
+    /// Time of a step in seconds: as measured, or from the tokens per second.
     pub fn step_seconds(&self) -> Option<f64> {
         let from_tokens = || {
             let tokens = (self.global_batch? * self.seq_len?) as f64;

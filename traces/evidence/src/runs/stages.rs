@@ -1,4 +1,4 @@
-//! How software cuts a model into stages where a row does not say it.
+//! How software cuts a model into stages, for rows without a layout.
 
 use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::plan::{Recompute, StageBlocks};
@@ -20,14 +20,14 @@ pub(super) fn stages(
     sizes.into_iter().map(blocks).collect()
 }
 
-/// l / s to each. A rest goes one each to the stages after the first ones, except that the last has none of it; but
-/// where l + 2 or l + 1 divides, the ends or the last count as having a block more than they have.
+/// l / s to each, and the remainder one each to the first stages; but
+/// if l + 2 or l + 1 divides, both ends or the last stage get one block less than the others.
 fn by_blocks(layers: usize, stages: usize) -> Vec<usize> {
     let even = |count: usize| vec![count / stages; stages];
     if stages > 1 && !layers.is_multiple_of(stages) {
-        for (beside, ends) in [(2, vec![0, stages - 1]), (1, vec![stages - 1])] {
-            if (layers + beside).is_multiple_of(stages) {
-                let mut sizes = even(layers + beside);
+        for (extra, ends) in [(2, vec![0, stages - 1]), (1, vec![stages - 1])] {
+            if (layers + extra).is_multiple_of(stages) {
+                let mut sizes = even(layers + extra);
                 ends.into_iter().for_each(|stage| sizes[stage] -= 1);
                 return sizes;
             }

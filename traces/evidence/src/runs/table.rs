@@ -30,28 +30,28 @@ pub struct Table {
     rows: Vec<StringRecord>,
 }
 
-/// What is forecast of a run.
+/// The forecast of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
-    /// The software that the row means.
+    /// The stack of the row.
     pub stack: String,
-    /// What a step takes, in seconds.
+    /// Time of a step, in seconds.
     pub step_seconds: f64,
-    /// A tenth of such steps take less than the first, over the forecast, and a tenth more than the second.
+    /// 10th and 90th percentile of measured over forecast step times.
     pub band: Option<(f64, f64)>,
-    /// What it would take at the peak of the matrix units, with the pipeline's bubble and nothing else.
+    /// Time of a step at the peak of the matrix units with the pipeline's bubble, without other losses.
     pub ideal_seconds: f64,
-    /// Model FLOP/s over the peak in percent, every attention score counted.
+    /// MFU (full attention) in percent.
     pub mfu_percent: f64,
-    /// What the software would print as its memory: see `trainwright_spec::stack::MemoryReport`.
+    /// Peak memory as the software would print it: see `trainwright_spec::stack::MemoryReport`.
     pub peak_memory_gb: f64,
-    /// What the fullest GPU holds, in 10⁹ bytes.
+    /// Memory of the fullest GPU, in 10⁹ bytes.
     pub used_memory_gb: f64,
-    /// Whether that is there.
+    /// Whether that fits.
     pub outcome: Outcome,
-    /// Part of the step in which ranks do nothing, in percent, in their mean.
+    /// Part of the step in which ranks do nothing, in percent, in the mean over ranks.
     pub bubble_percent: f64,
-    /// Part of the step in which ranks communicate and run no kernel, in percent, in their mean.
+    /// Part of the step in which ranks communicate and run no kernel, in percent, in the mean over ranks.
     pub exposed_percent: f64,
 }
 
@@ -92,7 +92,7 @@ impl Table {
         Ok(Self { headers, rows })
     }
 
-    /// What each row says.
+    /// The run of each row.
     pub fn runs(&self) -> impl Iterator<Item = Result<Run, NoPlan>> {
         self.rows.iter().map(|row| {
             row.deserialize(Some(&self.headers)).map_err(|error| NoPlan::Invalid(self.cell(row, &error)))
@@ -103,7 +103,7 @@ impl Table {
     fn cell(&self, row: &StringRecord, error: &csv::Error) -> String {
         let csv::ErrorKind::Deserialize { err, .. } = error.kind() else { return error.to_string() };
         let kind = err.kind().to_string();
-        // What a cell's own reader says comes without its place, but quotes the cell.
+        // Errors of a cell's deserializer have no column, but quote the cell.
         let quoted = || row.iter().position(|cell| kind.starts_with(&format!("`{cell}` ")));
         let field = err.field().map(|field| field as usize).or_else(quoted);
         match field.and_then(|field| self.headers.get(field)) {
@@ -132,7 +132,7 @@ impl Table {
 }
 
 impl Prediction {
-    /// The forecast over what was measured, less one.
+    /// The forecast over the measurement, less one.
     pub fn error(&self, run: &Run) -> Option<f64> {
         Some(self.step_seconds / run.step_seconds()? - 1.0)
     }

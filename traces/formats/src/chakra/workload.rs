@@ -1,13 +1,13 @@
 //! The op lists of all ranks out of their traces, ready to be replayed.
 //!
-//! Traces of other tools are read as far as the schema says what their nodes do: compute with a time or a number of
+//! Traces of other tools are read as far as the schema defines their nodes: compute with a time or a number of
 //! operations, collectives with kind, size and group, messages with their other end. A node waits for those of both of its
-//! lists. Where no stream is named, a rank does one node at a time of each of three sorts: work of the host, compute,
-//! collectives; messages wait for nothing but what they depend on.
+//! lists. Without named streams a rank runs one node at a time of each of three kinds: work of the host, compute,
+//! collectives; messages wait for their dependencies only.
 
 use super::{
-    Attribute, BYTES, CORES, CROWDING, ChakraError, GlobalMetadata, MEMORY_BOUND, MEMORY_TRAFFIC, MODULE,
-    MULTIPROCESSOR_BOUND, Node, NodeType, OWN_KIND, PASS, PICOSECONDS, STREAM, Value,
+    Attribute, BYTES, CORES, CROWDING, ChakraError, GlobalMetadata, KIND, MEMORY_BOUND, MEMORY_TRAFFIC,
+    MODULE, MULTIPROCESSOR_BOUND, Node, NodeType, PASS, PICOSECONDS, STREAM, Value,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -17,10 +17,10 @@ use trainwright_spec::program::{Pass, Stream};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds, Seconds};
 use trainwright_timeline::workload::{Cost, Does, Need, OpName, Queue, RankWork, Task, Workload};
 
-/// The most operations, and bytes, of one node whose time is not told: what the fastest GPU does in a day, ten times over.
+/// The most operations, and bytes, of one node without a recorded time: ten days of the fastest GPU.
 const OPERATIONS: f64 = 1e21;
 
-/// A trace as it was read: its name, metadata and nodes.
+/// A trace: its name, metadata and nodes.
 pub type Trace = (String, GlobalMetadata, Vec<Node>);
 
 /// Makes op lists of traces. `groups` gives the ranks of the groups that collectives name; a collective without a name is
@@ -38,15 +38,15 @@ pub fn workload(traces: &[Trace], groups: &BTreeMap<String, Vec<usize>>) -> Resu
         names.insert(name.clone(), all_groups.len());
         all_groups.push(ranks.clone());
     }
-    let everybody = all_groups.len();
+    let all_ranks = all_groups.len();
     all_groups.push(known.iter().copied().collect());
     let mut ranks = Vec::new();
     for (rank, trace) in numbered {
-        let reader = Reader { origin: &trace.0, names: &names, everybody };
+        let reader = Reader { origin: &trace.0, names: &names, all_ranks };
         let stands_for = number(&trace.1.attributes, "stands_for").map_or(1, |count| count.max(1) as usize);
         ranks.push(RankWork { rank, stands_for, tasks: reader.tasks(&trace.2)? });
     }
-    ranks.sort_by_key(|own| own.rank);
+    ranks.sort_by_key(|work| work.rank);
     if let Some(pair) = ranks.windows(2).find(|pair| pair[0].rank == pair[1].rank) {
         let problem = format!("two traces are of rank {}", pair[0].rank);
         return Err(ChakraError::Content { origin: traces[0].0.clone(), problem });
@@ -56,12 +56,12 @@ pub fn workload(traces: &[Trace], groups: &BTreeMap<String, Vec<usize>>) -> Resu
 
 /// The rank in the metadata, else the number before the ending of the file's name.
 fn rank_of((origin, metadata, _): &Trace) -> Option<usize> {
-    let told = number(&metadata.attributes, "rank").and_then(|rank| usize::try_from(rank).ok());
-    told.or_else(|| origin.trim_end_matches(".et").rsplit('.').next()?.parse().ok())
+    let recorded = number(&metadata.attributes, "rank").and_then(|rank| usize::try_from(rank).ok());
+    recorded.or_else(|| origin.trim_end_matches(".et").rsplit('.').next()?.parse().ok())
 }
 
 fn value<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a Value> {
-    attributes.iter().find(|own| own.name == name)?.value.as_ref()
+    attributes.iter().find(|attribute| attribute.name == name)?.value.as_ref()
 }
 
 fn number(attributes: &[Attribute], name: &str) -> Option<i64> {
@@ -105,7 +105,7 @@ fn op_name(attributes: &[Attribute]) -> Option<OpName> {
 struct Reader<'a> {
     origin: &'a str,
     names: &'a BTreeMap<String, usize>,
-    everybody: usize,
+    all_ranks: usize,
 }
 
 impl Reader<'_> {
@@ -175,12 +175,12 @@ impl Reader<'_> {
     }
 
     fn does(&self, node: &Node) -> Result<Does, ChakraError> {
-        let own = &node.attributes;
+        let attributes = &node.attributes;
         let size = || -> Result<Bytes, ChakraError> {
-            let exact = part(own, BYTES);
-            let told = number(own, "comm_size").filter(|size| *size >= 0);
-            let told = told.ok_or_else(|| self.refuse(node, "has no `comm_size`"))? as f64;
-            let bytes = if exact > 0.0 { exact } else { told };
+            let exact = part(attributes, BYTES);
+            let recorded = number(attributes, "comm_size").filter(|size| *size >= 0);
+            let recorded = recorded.ok_or_else(|| self.refuse(node, "has no `comm_size`"))? as f64;
+            let bytes = if exact > 0.0 { exact } else { recorded };
             if bytes > limits::BYTES {
                 let problem = format!("has the `comm_size` {bytes}; at most {} bytes", limits::BYTES);
                 return Err(self.refuse(node, &problem));
@@ -188,28 +188,29 @@ impl Reader<'_> {
             Ok(Bytes::new(bytes))
         };
         let end = |name: &str| -> Result<usize, ChakraError> {
-            let rank = number(own, name).and_then(|rank| usize::try_from(rank).ok());
+            let rank = number(attributes, name).and_then(|rank| usize::try_from(rank).ok());
             rank.ok_or_else(|| self.refuse(node, &format!("has no `{name}`")))
         };
-        let tag = number(own, "comm_tag").unwrap_or(0);
-        let told = number(own, PICOSECONDS).map(|time| Picoseconds(time.max(0) as u64));
-        let time = told
+        let tag = number(attributes, "comm_tag").unwrap_or(0);
+        let exact = number(attributes, PICOSECONDS).map(|time| Picoseconds(time.max(0) as u64));
+        let time = exact
             .or_else(|| {
-                number(own, "duration_ns").map(|time| Picoseconds((time.max(0) as u64).saturating_mul(1000)))
+                number(attributes, "duration_ns")
+                    .map(|time| Picoseconds((time.max(0) as u64).saturating_mul(1000)))
             })
             .unwrap_or(Picoseconds(node.duration_micros.saturating_mul(1_000_000)));
         if Seconds::from(time) > limits::LONGEST {
             return Err(self.refuse(node, &format!("takes {time}; at most {}, a day", limits::LONGEST)));
         }
         let need = Need {
-            multiprocessor_bound: part(own, MULTIPROCESSOR_BOUND).min(1.0),
-            memory_bound: part(own, MEMORY_BOUND).min(1.0),
-            memory_traffic: part(own, MEMORY_TRAFFIC).min(1.0),
-            cores: part(own, CORES).min(1.0),
-            crowding: signed(own, CROWDING).clamp(-1.0, MOST_CROWDING),
+            multiprocessor_bound: part(attributes, MULTIPROCESSOR_BOUND).min(1.0),
+            memory_bound: part(attributes, MEMORY_BOUND).min(1.0),
+            memory_traffic: part(attributes, MEMORY_TRAFFIC).min(1.0),
+            cores: part(attributes, CORES).min(1.0),
+            crowding: signed(attributes, CROWDING).clamp(-1.0, MOST_CROWDING),
         };
         let cost = Cost { time, need };
-        let of_host = matches!(value(own, "is_cpu_op"), Some(Value::Bool(true) | Value::Int32(1)));
+        let of_host = matches!(value(attributes, "is_cpu_op"), Some(Value::Bool(true) | Value::Int32(1)));
         Ok(match NodeType::try_from(node.kind) {
             Ok(NodeType::Send) => Does::Send(end("comm_dst")?, tag, size()?),
             Ok(NodeType::Receive) => Does::Receive(end("comm_src")?, tag),
@@ -217,8 +218,8 @@ impl Reader<'_> {
             Ok(NodeType::MemoryLoad | NodeType::MemoryStore) => Does::Copy(cost),
             Ok(NodeType::Compute) if of_host => Does::Host(time),
             Ok(NodeType::Compute) => {
-                let operations = number(own, "num_ops").unwrap_or(0).max(0) as f64;
-                let memory = number(own, "tensor_size").unwrap_or(0).max(0) as f64;
+                let operations = number(attributes, "num_ops").unwrap_or(0).max(0) as f64;
+                let memory = number(attributes, "tensor_size").unwrap_or(0).max(0) as f64;
                 if operations.max(memory) > OPERATIONS {
                     let problem = format!(
                         "has the `num_ops` {operations} and the `tensor_size` {memory}; at most {OPERATIONS} each"
@@ -236,7 +237,7 @@ impl Reader<'_> {
     }
 
     fn kind(&self, node: &Node) -> Result<CollectiveKind, ChakraError> {
-        if let Some(name) = text(&node.attributes, OWN_KIND) {
+        if let Some(name) = text(&node.attributes, KIND) {
             let known = CollectiveKind::ALL.into_iter().find(|kind| kind.name() == name);
             return known.ok_or_else(|| self.refuse(node, &format!("is a `{name}`, which is no collective")));
         }
@@ -261,7 +262,7 @@ impl Reader<'_> {
         let name = match value(&node.attributes, "pg_name") {
             Some(Value::Text(name)) => name.clone(),
             Some(_) => number(&node.attributes, "pg_name").map_or_else(String::new, |name| name.to_string()),
-            None => return Ok(self.everybody),
+            None => return Ok(self.all_ranks),
         };
         let known = self.names.get(&name).copied();
         known.ok_or_else(|| {

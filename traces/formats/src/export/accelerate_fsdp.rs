@@ -1,12 +1,12 @@
 //! The configuration of Hugging Face Accelerate with FSDP, as YAML.
 
-use super::sheet::Sheet;
+use super::coverage::Coverage;
+use super::shared::{fsdp_offload, fsdp_shard_ranks, uniform_recompute};
 use super::{ExportedFile, Exporter, yaml};
 use serde_json::{Map, Value, json};
 use trainwright_spec::data::{Divided, Reshard};
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::Place;
 
 /// Accelerate.
 pub struct AccelerateFsdp;
@@ -24,23 +24,30 @@ impl Exporter for AccelerateFsdp {
         "accelerate 1.15, accelerate.commands.config.config_args.ClusterConfig"
     }
 
-    fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile> {
-        sheet.leave("model", "the script makes the model");
-        sheet.leave("job", "the script's arguments");
-        sheet.leave("micro_batch", "the script's data loader");
-        sheet.leave("stack", "the script's kernels, and PyTorch's overlap");
-        sheet.leave("experts", "the script makes the model");
+    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        coverage.omit("model", "the script makes the model");
+        coverage.omit("job", "the script's arguments");
+        coverage.omit("micro_batch", "the script's data loader");
+        coverage.omit("stack", "the script's kernels, and PyTorch's overlap");
+        coverage.omit("experts", "the script makes the model");
         for field in ["mesh.pipeline", "schedule", "stages", "virtual_stages"] {
-            sheet.say_if(plan.mesh.pipeline == 1, field, "no pipeline");
+            coverage.express_if(plan.mesh.pipeline == 1, field, "no pipeline");
         }
-        sheet.say(&["cluster", "mesh.tensor", "mesh.data", "mesh.context", "mesh.shard", "job.precision"]);
+        coverage.express(&[
+            "cluster",
+            "mesh.tensor",
+            "mesh.data",
+            "mesh.context",
+            "mesh.shard",
+            "job.precision",
+        ]);
         let precision = match plan.job.precision.base() {
             Precision::Bf16 => "bf16",
             Precision::Fp16 => "fp16",
             _ => "no",
         };
         if plan.job.precision != plan.job.precision.base() {
-            sheet.leave("job.precision", format!("{precision}; lower ones by a recipe of their own"));
+            coverage.omit("job.precision", format!("{precision}; lower ones by a recipe of their own"));
         }
         let mut table = Map::new();
         for (key, value) in [
@@ -58,25 +65,19 @@ impl Exporter for AccelerateFsdp {
         ] {
             table.insert(key.into(), value);
         }
-        table.insert("fsdp_config".into(), fsdp(plan, sheet).into());
-        table.insert("parallelism_config".into(), parallelism(plan, sheet).into());
+        table.insert("fsdp_config".into(), fsdp(plan, coverage).into());
+        table.insert("parallelism_config".into(), parallelism(plan, coverage).into());
         vec![ExportedFile { name: "accelerate.yaml".into(), text: yaml::write(&table) }]
     }
 }
 
-fn fsdp(plan: &Plan, sheet: &mut Sheet) -> Map<String, Value> {
-    let own = plan.data_scheme().divides() == Divided::Weights;
-    sheet.say_if(own, "data_sharding", "weights are always divided");
-    let all_full = plan.stages.iter().flat_map(|stage| &stage.0).all(|choice| *choice == Recompute::Full);
-    sheet.say_if(all_full, "stages.recompute", "all blocks or none; none here");
-    let offload = &plan.offload;
-    let all = [offload.optimizer, offload.gradients, offload.parameters];
-    let cpu = all.iter().all(|place| *place == Some(Place::Host)) && offload.optimizer_fraction == 1.0;
-    if cpu {
-        sheet.say(&["offload.optimizer", "offload.gradients", "offload.parameters"]);
-    }
-    sheet.leave("offload", "parameters, gradients and optimizer leave for host memory together");
-    sheet.say_if(plan.reshard() != Reshard::AfterStep, "data.reshard", "within a microbatch");
+fn fsdp(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
+    let divides_weights = plan.data_scheme().divides() == Divided::Weights;
+    coverage.express_if(divides_weights, "data_sharding", "weights are always divided");
+    let all_full = uniform_recompute(plan) == Some(Recompute::Full);
+    coverage.express_if(all_full, "stages.recompute", "all blocks or none; none here");
+    let cpu = fsdp_offload(plan, coverage);
+    coverage.express_if(plan.reshard() != Reshard::AfterStep, "data.reshard", "within a microbatch");
     let mut table = Map::new();
     for (key, value) in [
         ("fsdp_version", json!(2)),
@@ -92,13 +93,9 @@ fn fsdp(plan: &Plan, sheet: &mut Sheet) -> Map<String, Value> {
     table
 }
 
-fn parallelism(plan: &Plan, sheet: &mut Sheet) -> Map<String, Value> {
+fn parallelism(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
     let mesh = &plan.mesh;
-    // Context ranks divide the state too; the sizes here are of the data axis alone.
-    let shard = (mesh.shard() / mesh.context).max(1);
-    if !mesh.shard().is_multiple_of(mesh.context) {
-        sheet.leave("mesh.shard", "the context ranks all divide the state");
-    }
+    let shard = fsdp_shard_ranks(plan, coverage);
     let mut table = Map::new();
     let mut set = |key: &str, value: Value| {
         table.insert(format!("parallelism_config_{key}"), value);
@@ -119,10 +116,13 @@ fn parallelism(plan: &Plan, sheet: &mut Sheet) -> Map<String, Value> {
             set("sp_size", ulysses.into());
             set("sp_backend", "deepspeed".into());
         }
-        _ => sheet.leave("context_scheme", "all-gather, ring or Ulysses"),
+        _ => coverage.omit("context_scheme", "all-gather, ring or Ulysses"),
     }
-    let whole = !plan.sequence_parallel;
-    sheet.say_if(whole, "sequence_parallel", "the model's tensor-parallel plan says it");
-    sheet.say(&["context_scheme"]);
+    coverage.express_if(
+        !plan.sequence_parallel,
+        "sequence_parallel",
+        "the model's tensor-parallel plan says it",
+    );
+    coverage.express(&["context_scheme"]);
     table
 }

@@ -12,15 +12,14 @@ use trainwright_spec::stack::PipelineOverlap;
 pub struct Field {
     /// Its key in the plan's file, or the group of keys that it is about.
     pub key: &'static str,
-    /// What is chosen; none where the plan leaves it as everybody does, or where it changes nothing. Two plans with the
-    /// same texts run alike.
+    /// Its value; `None` if it is the default, or changes nothing. Two plans with equal values of all fields run alike.
     pub value: fn(&Plan) -> Option<String>,
 }
 
-/// Choices that a tool's files do not say, for one reason.
+/// Choices that a tool's files cannot express, for one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unsaid {
-    /// Which, with what the plan says.
+pub struct Omission {
+    /// Their keys with their values in the plan.
     pub fields: Vec<(&'static str, String)>,
     /// Why not.
     pub why: String,
@@ -32,7 +31,7 @@ const LONGEST: usize = 40;
 /// The most fields that are printed with their values.
 const MOST_NAMED: usize = 4;
 
-impl fmt::Display for Unsaid {
+impl fmt::Display for Omission {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let shown = |(key, value): &(&str, String)| match value.len() <= LONGEST && !value.contains('\n') {
             true => format!("{key} = {value}"),
@@ -46,7 +45,7 @@ impl fmt::Display for Unsaid {
     }
 }
 
-/// Every choice. What a plan says of the machine and of the software's costs is no choice and not among them.
+/// Every choice. The machine and the costs of the software are part of a plan, but not choices.
 pub static FIELDS: &[Field] = &[
     Field { key: "cluster", value: |plan| Some(cluster(plan)) },
     Field { key: "job.sequence", value: |plan| text_of(plan.job.sequence) },
@@ -149,7 +148,7 @@ pub static FIELDS: &[Field] = &[
     Field { key: "model.blocks", value: |plan| json(&plan.model.blocks) },
 ];
 
-/// In which precision gradients are kept.
+/// The precision of stored gradients.
 pub(crate) fn gradients(plan: &Plan) -> Precision {
     let of_stack = plan.stack.gradient_precision(plan.job.precision);
     plan.state.gradients.unwrap_or(of_stack).base()
@@ -160,7 +159,7 @@ pub(crate) fn has_experts(plan: &Plan) -> bool {
     plan.model.blocks.iter().any(|run| matches!(run.block.mlp, trainwright_spec::model::Mlp::Experts(_)))
 }
 
-/// With one stage on each rank there is no other work at hand for `Interleaved` to overlap with.
+/// With one stage on each rank `Interleaved` has no other work to overlap with.
 pub(crate) fn overlap_pipeline(plan: &Plan) -> PipelineOverlap {
     match plan.stack.overlap_pipeline {
         PipelineOverlap::Interleaved if plan.virtual_stages == 1 => PipelineOverlap::Never,
@@ -186,7 +185,7 @@ fn blocks(plan: &Plan) -> String {
     counts.join(" ")
 }
 
-/// What each block computes again, whichever stage it is in.
+/// The recomputation of each block, regardless of its stage.
 fn recompute(plan: &Plan) -> Option<String> {
     let blocks = StageBlocks(plan.stages.iter().flat_map(|stage| stage.0.clone()).collect());
     given(blocks.0.iter().any(|choice| *choice != Recompute::None), blocks)
@@ -200,11 +199,11 @@ fn more_than_one(ranks: usize) -> Option<String> {
     given(ranks > 1, ranks)
 }
 
-fn given(is: bool, value: impl ToString) -> Option<String> {
-    is.then(|| value.to_string())
+fn given(holds: bool, value: impl ToString) -> Option<String> {
+    holds.then(|| value.to_string())
 }
 
-/// As it stands in files; none for what is not given.
+/// The value as in files; `None` if it is not given.
 fn json(value: &impl Serialize) -> Option<String> {
     let text = serde_json::to_string(value).expect("the fields of a plan have only text keys");
     (text != "null").then(|| text.trim_matches('"').to_string())

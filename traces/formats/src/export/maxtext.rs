@@ -1,6 +1,7 @@
 //! The configuration of MaxText, as YAML over its `base.yml`.
 
-use super::sheet::Sheet;
+use super::coverage::Coverage;
+use super::shared::{blocks_per_stage, uniform_recompute};
 use super::{ExportedFile, Exporter, yaml};
 use serde_json::{Map, Value, json};
 use trainwright_spec::data::Divided;
@@ -13,7 +14,7 @@ use trainwright_spec::program::Place;
 /// MaxText.
 pub struct MaxText;
 
-/// Models of the catalog that have a configuration of their own.
+/// Models of the catalog that MaxText has a configuration of.
 const MODELS: &[(&str, &str)] = &[
     ("deepseek-v2", "deepseek2-236b"),
     ("deepseek-v3", "deepseek3-671b"),
@@ -46,25 +47,25 @@ impl Exporter for MaxText {
         "MaxText 0.2.5, maxtext/configs/base.yml"
     }
 
-    fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile> {
-        sheet.leave("stack", "the compiler chooses kernels and overlap");
+    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        coverage.omit("stack", "the compiler chooses kernels and overlap");
         let mut table = Map::from_iter([("base_config".to_string(), json!("base.yml"))]);
-        model(plan, sheet, &mut table);
-        mesh(plan, sheet, &mut table);
-        batch(plan, sheet, &mut table);
-        state(plan, sheet, &mut table);
+        model(plan, coverage, &mut table);
+        mesh(plan, coverage, &mut table);
+        batch(plan, coverage, &mut table);
+        state(plan, coverage, &mut table);
         vec![ExportedFile { name: "maxtext.yml".into(), text: yaml::write(&table) }]
     }
 }
 
-fn model(plan: &Plan, sheet: &mut Sheet, table: &mut Map<String, Value>) {
+fn model(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
     let model = &plan.model;
-    sheet.say(&["model"]);
-    if let Some((_, name)) = MODELS.iter().find(|(own, _)| *own == model.name) {
+    coverage.express(&["model"]);
+    if let Some((_, name)) = MODELS.iter().find(|(catalog_name, _)| *catalog_name == model.name) {
         table.insert("model_name".into(), json!(name));
         return;
     }
-    sheet.leave("model.blocks", "no configuration of that name; the sizes of LLaMA's block");
+    coverage.omit("model.blocks", "no configuration of that name; the sizes of LLaMA's block");
     let [run] = model.blocks.as_slice() else { return };
     let attention = &run.block.attention;
     let mut set = |key: &str, value: Value| {
@@ -91,28 +92,28 @@ fn model(plan: &Plan, sheet: &mut Sheet, table: &mut Map<String, Value>) {
     set("base_mlp_dim", json!(mlp.width));
     set("mlp_activations", if mlp.gated { json!([activation, "linear"]) } else { json!([activation]) });
     let rotary = model.embedding.position == Position::Rotary;
-    sheet.say_if(rotary, "model.embedding", "positions are rotary");
+    coverage.express_if(rotary, "model.embedding", "positions are rotary");
 }
 
-/// Each axis takes as much of a node as is left of it, innermost first, and the rest goes between nodes.
-fn mesh(plan: &Plan, sheet: &mut Sheet, table: &mut Map<String, Value>) {
+/// Each axis takes as many of the free GPUs of a node as it can, innermost first; the rest of it goes between nodes.
+fn mesh(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
     let mesh = &plan.mesh;
-    sheet.say(&["cluster", "mesh.tensor", "mesh.pipeline", "mesh.data", "mesh.context", "mesh.shard"]);
-    sheet.say(&["data_sharding", "sequence_parallel"]);
+    coverage.express(&["cluster", "mesh.tensor", "mesh.pipeline", "mesh.data", "mesh.context", "mesh.shard"]);
+    coverage.express(&["data_sharding", "sequence_parallel"]);
     let divides = plan.data_scheme().divides();
     let weights = divides == Divided::Weights;
     // Context ranks divide the weights as those of the fsdp axis do.
     let shard = if weights { (mesh.shard() / mesh.context).max(1) } else { 1 };
     if divides == Divided::Gradients {
-        sheet.leave("data_sharding", "optimizer or weights are divided; here the optimizer");
+        coverage.omit("data_sharding", "optimizer or weights are divided; here the optimizer");
     }
     if !weights && mesh.shard() < mesh.weight_copies() {
-        sheet.leave("mesh.shard", "the whole data axis divides the optimizer");
+        coverage.omit("mesh.shard", "the whole data axis divides the optimizer");
     }
     table.insert("shard_optimizer_over_data".into(), json!(!weights && divides != Divided::Nothing));
     let expert = mesh.expert.min(shard.max(1));
-    sheet.say_if(expert == mesh.expert, "mesh.expert", "experts lie on ranks that divide weights");
-    sheet.leave("experts", "the model's configuration");
+    coverage.express_if(expert == mesh.expert, "mesh.expert", "experts lie on ranks that divide weights");
+    coverage.omit("experts", "the model's configuration");
     let tensor = if plan.sequence_parallel { "tensor_sequence" } else { "tensor" };
     let axes = [
         (tensor, mesh.tensor),
@@ -135,21 +136,21 @@ fn mesh(plan: &Plan, sheet: &mut Sheet, table: &mut Map<String, Value>) {
             "ulysses" => "ulysses",
             "all-gather" => "all_gather",
             _ => {
-                sheet.leave("context_scheme", "all-gather, ring or Ulysses");
+                coverage.omit("context_scheme", "all-gather, ring or Ulysses");
                 "all_gather"
             }
         };
         table.insert("context_parallel_strategy".into(), json!(strategy));
     }
-    sheet.say(&["context_scheme"]);
+    coverage.express(&["context_scheme"]);
 }
 
 fn common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-fn batch(plan: &Plan, sheet: &mut Sheet, table: &mut Map<String, Value>) {
-    sheet.say(&["job.sequence", "job.global_batch", "micro_batch", "virtual_stages", "stages"]);
+fn batch(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
+    coverage.express(&["job.sequence", "job.global_batch", "micro_batch", "virtual_stages", "stages"]);
     let ranks = plan.mesh.ranks() as f64;
     table.insert("max_target_length".into(), json!(plan.job.sequence));
     let (batch, steps) = match plan.mesh.pipeline {
@@ -159,21 +160,19 @@ fn batch(plan: &Plan, sheet: &mut Sheet, table: &mut Map<String, Value>) {
     table.insert("per_device_batch_size".into(), json!(batch as f64 / ranks));
     table.insert("gradient_accumulation_steps".into(), json!(steps));
     if plan.mesh.pipeline == 1 {
-        sheet.say_if(plan.schedule == "1f1b", "schedule", "microbatches follow each other");
+        coverage.express_if(plan.schedule == "1f1b", "schedule", "microbatches follow each other");
         return;
     }
-    let blocks: Vec<usize> = plan.stages.iter().map(|stage| stage.0.len()).collect();
-    let even = blocks.iter().all(|count| *count == blocks[0]);
-    sheet.say_if(even, "stages", "all stages have as many blocks");
+    coverage.express_if(blocks_per_stage(plan).is_some(), "stages", "all stages have as many blocks");
     let looped = plan.schedule == if plan.virtual_stages > 1 { "breadth-first" } else { "gpipe" };
-    sheet.say_if(looped, "schedule", "all forward passes come first, in loops over the stages");
+    coverage.express_if(looped, "schedule", "all forward passes come first, in loops over the stages");
     table.insert("num_pipeline_microbatches".into(), json!(plan.microbatches()));
-    table.insert("num_layers_per_pipeline_stage".into(), json!(blocks[0]));
+    table.insert("num_layers_per_pipeline_stage".into(), json!(plan.stages[0].0.len()));
     table.insert("num_pipeline_repeats".into(), json!(plan.virtual_stages));
 }
 
-fn state(plan: &Plan, sheet: &mut Sheet, table: &mut Map<String, Value>) {
-    sheet.say(&["job.precision", "job.optimizer", "job.gradient_clipping", "state.moments"]);
+fn state(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
+    coverage.express(&["job.precision", "job.optimizer", "job.gradient_clipping", "state.moments"]);
     let mut set = |key: &str, value: Value| {
         table.insert(key.into(), value);
     };
@@ -184,45 +183,43 @@ fn state(plan: &Plan, sheet: &mut Sheet, table: &mut Map<String, Value>) {
         Precision::Fp8 => set("quantization", json!("fp8")),
         Precision::Int8 => set("quantization", json!("int8")),
         Precision::Bf16 | Precision::Fp32 => {}
-        _ => sheet.leave("job.precision", "bfloat16 or float32, and fp8 or int8 products"),
+        _ => coverage.omit("job.precision", "bfloat16 or float32, and fp8 or int8 products"),
     }
     let gradients = if super::fields::gradients(plan) == Precision::Bf16 { "bfloat16" } else { "float32" };
     set("grad_dtype", json!(gradients));
-    sheet.say(&["state.gradients"]);
+    coverage.express(&["state.gradients"]);
     match plan.state.moments {
         Moments::Fp32 => {}
         Moments::Bf16 => set("mu_dtype", json!("bfloat16")),
-        Moments::Int8 => sheet.leave("state.moments", "float32, or bfloat16 of the first"),
+        Moments::Int8 => coverage.omit("state.moments", "float32, or bfloat16 of the first"),
     }
     let optimizer = match plan.job.optimizer.as_str() {
         "adamw" => "adamw",
         "sgd" => "sgd",
         _ => {
-            sheet.leave("job.optimizer", "adamw takes its place");
+            coverage.omit("job.optimizer", "adamw takes its place");
             "adamw"
         }
     };
     set("opt_type", json!(optimizer));
     set("gradient_clipping_threshold", json!(if plan.job.gradient_clipping { 1.0 } else { 0.0 }));
-    let choices = || plan.stages.iter().flat_map(|stage| &stage.0);
-    let all = |choice: Recompute| choices().all(|own| *own == choice);
-    sheet.say(&["stages.recompute"]);
-    let policy = match (all(Recompute::Full), all(Recompute::None)) {
-        (true, _) => "full",
-        (_, true) => "minimal_with_context",
+    coverage.express(&["stages.recompute"]);
+    let policy = match uniform_recompute(plan) {
+        Some(Recompute::Full) => "full",
+        Some(Recompute::None) => "minimal_with_context",
         _ => {
-            sheet.leave("stages.recompute", "one policy for all blocks: everything again, or the least");
+            coverage.omit("stages.recompute", "one policy for all blocks: everything again, or the least");
             "full"
         }
     };
     set("remat_policy", json!(policy));
     let offload = &plan.offload;
     if offload.optimizer == Some(Place::Host) {
-        sheet.say(&["offload.optimizer"]);
+        coverage.express(&["offload.optimizer"]);
         set("optimizer_memory_host_offload", json!(true));
     }
     if offload.parameters == Some(Place::Host) {
-        sheet.say(&["offload.parameters"]);
+        coverage.express(&["offload.parameters"]);
         set("parameter_memory_host_offload", json!(true));
     }
 }

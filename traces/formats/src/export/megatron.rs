@@ -1,12 +1,13 @@
 //! A plan as Megatron's settings: the arguments of Megatron-LM, each with the field of Megatron-Core's configuration
-//! that it sets. What is written of them, and how, is for each tool that is built upon Megatron-Core to say.
+//! that it sets. Each tool that is built upon Megatron-Core chooses which of them it writes, and how.
 
 mod model;
 mod stages;
 mod state;
 
+use super::coverage::Coverage;
 use super::fields::{has_experts, overlap_pipeline};
-use super::sheet::Sheet;
+use super::shared::dispatch_within_node;
 use serde_json::Value;
 use trainwright_spec::mesh::RankOrder;
 use trainwright_spec::plan::Plan;
@@ -20,8 +21,8 @@ pub struct Argument {
     pub flag: &'static str,
     /// What follows it.
     pub values: Vec<String>,
-    /// The configuration's field with its section, `model.sequence_parallel`, and what it is set to; none where the
-    /// flag stands for no single field.
+    /// The configuration's field with its section, `model.sequence_parallel`, and its value; `None` if the flag sets no
+    /// field or several.
     pub field: Option<(&'static str, Value)>,
 }
 
@@ -62,34 +63,34 @@ impl Arguments {
     }
 }
 
-/// The stack whose behaviour is that of Megatron-Core where no argument says otherwise.
+/// The stack that behaves as Megatron-Core does by default.
 pub fn defaults() -> Stack {
     Stack::from_name("megatron-core").expect("the catalog has it")
 }
 
-/// The arguments of a plan; `sheet` notes what they say.
-pub fn arguments(plan: &Plan, sheet: &mut Sheet) -> Arguments {
-    let mut arguments = choices(plan, sheet);
-    model::arguments(plan, sheet, &mut arguments);
+/// The arguments of a plan.
+pub fn arguments(plan: &Plan, coverage: &mut Coverage) -> Arguments {
+    let mut arguments = choices(plan, coverage);
+    model::arguments(plan, coverage, &mut arguments);
     arguments
 }
 
-/// The arguments of a plan but those of its model.
-pub fn choices(plan: &Plan, sheet: &mut Sheet) -> Arguments {
+/// The arguments of a plan without those of its model.
+pub fn choices(plan: &Plan, coverage: &mut Coverage) -> Arguments {
     let mut arguments = Arguments::default();
-    mesh(plan, sheet, &mut arguments);
-    stages::arguments(plan, sheet, &mut arguments);
-    job(plan, sheet, &mut arguments);
-    experts(plan, sheet, &mut arguments);
-    state::arguments(plan, sheet, &mut arguments);
-    stack(plan, sheet, &mut arguments);
+    mesh(plan, coverage, &mut arguments);
+    stages::arguments(plan, coverage, &mut arguments);
+    job(plan, coverage, &mut arguments);
+    experts(plan, coverage, &mut arguments);
+    state::arguments(plan, coverage, &mut arguments);
+    stack(plan, coverage, &mut arguments);
     arguments
 }
 
-fn mesh(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
+fn mesh(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     let mesh = &plan.mesh;
-    sheet.say(&["mesh.tensor", "mesh.pipeline", "mesh.data", "mesh.context", "mesh.expert"]);
-    sheet.say(&["mesh.expert_tensor", "sequence_parallel", "context_scheme", "mesh.context_inner"]);
+    coverage.express(&["mesh.tensor", "mesh.pipeline", "mesh.data", "mesh.context", "mesh.expert"]);
+    coverage.express(&["mesh.expert_tensor", "sequence_parallel", "context_scheme", "mesh.context_inner"]);
     out.set("--tensor-model-parallel-size", mesh.tensor, "model.tensor_model_parallel_size");
     if plan.sequence_parallel && mesh.tensor > 1 {
         out.on("--sequence-parallel", "model.sequence_parallel");
@@ -103,10 +104,10 @@ fn mesh(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     }
     match mesh.order {
         RankOrder::DataLast if mesh.context * mesh.expert == 1 => {
-            sheet.say(&["mesh.order"]);
+            coverage.express(&["mesh.order"]);
             out.on("--use-tp-pp-dp-mapping", "dist.use_tp_pp_dp_mapping");
         }
-        RankOrder::DataLast => sheet.leave("mesh.order", "only without context and expert ranks"),
+        RankOrder::DataLast => coverage.omit("mesh.order", "only without context and expert ranks"),
         RankOrder::PipelineLast => {}
     }
     if mesh.context == 1 {
@@ -119,7 +120,7 @@ fn mesh(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
         "ulysses" => "a2a",
         "hybrid" => "a2a+p2p",
         other => {
-            sheet.leave("context_scheme", format!("no such exchange; p2p, not {other}"));
+            coverage.omit("context_scheme", format!("no such exchange; p2p, not {other}"));
             "p2p"
         }
     };
@@ -137,9 +138,15 @@ fn mesh(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     }
 }
 
-fn job(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
+fn job(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     let job = &plan.job;
-    sheet.say(&["job.sequence", "job.global_batch", "micro_batch", "job.precision", "job.gradient_clipping"]);
+    coverage.express(&[
+        "job.sequence",
+        "job.global_batch",
+        "micro_batch",
+        "job.precision",
+        "job.gradient_clipping",
+    ]);
     out.set("--micro-batch-size", plan.micro_batch, "train.micro_batch_size");
     out.set("--global-batch-size", job.global_batch, "train.global_batch_size");
     out.set("--seq-length", job.sequence, "model.seq_length");
@@ -158,11 +165,11 @@ fn job(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
             None
         }
         Precision::Int8 => {
-            sheet.leave("job.precision", "no 8-bit integers; fp16");
+            coverage.omit("job.precision", "no 8-bit integers; fp16");
             None
         }
         Precision::Tf32 => {
-            sheet.leave("job.precision", "set NVIDIA_TF32_OVERRIDE=1 in the environment");
+            coverage.omit("job.precision", "set NVIDIA_TF32_OVERRIDE=1 in the environment");
             None
         }
         _ => None,
@@ -176,7 +183,7 @@ fn job(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
         _ => "adam",
     };
     let known = matches!(job.optimizer.as_str(), "adamw" | "momentum" | "sgd");
-    sheet.say_if(known, "job.optimizer", "adam with decoupled weight decay takes its place");
+    coverage.express_if(known, "job.optimizer", "adam with decoupled weight decay takes its place");
     out.set("--optimizer", optimizer, "optimizer.optimizer");
     if optimizer == "sgd" {
         let momentum = if job.optimizer == "momentum" { 0.9 } else { 0.0 };
@@ -185,11 +192,11 @@ fn job(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     out.set("--clip-grad", if job.gradient_clipping { 1.0 } else { 0.0 }, "optimizer.clip_grad");
 }
 
-fn experts(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
+fn experts(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     if !has_experts(plan) {
         return;
     }
-    sheet.say(&["experts.dispatcher", "experts.capacity_factor"]);
+    coverage.express(&["experts.dispatcher", "experts.capacity_factor"]);
     let kind = match plan.experts.dispatcher.as_str() {
         "all-gather" => "allgather",
         "by-node" => "flex",
@@ -199,22 +206,23 @@ fn experts(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     if kind == "flex" {
         out.set("--moe-flex-dispatcher-backend", "deepep", "model.moe_flex_dispatcher_backend");
     }
-    // The backend counts a node's ranks itself.
-    let in_node = plan.cluster.node.gpus.value / plan.mesh.expert_tensor();
-    let same = plan.mesh.expert_inner == plan.mesh.expert.min(in_node.max(1));
-    sheet.say_if(same, "mesh.expert_inner", "the dispatcher takes the ranks of a node");
+    dispatch_within_node(plan, coverage);
     if let Some(factor) = plan.experts.capacity_factor {
         out.set("--moe-expert-capacity-factor", factor, "model.moe_expert_capacity_factor");
     }
-    sheet.leave("experts.load", "the router decides");
+    coverage.omit("experts.load", "the router decides");
 }
 
-fn stack(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
+fn stack(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     let (stack, defaults) = (&plan.stack, defaults());
-    sheet.say(&["stack.fused_elementwise", "stack.cross_entropy", "stack.fused_gradient_accumulation"]);
-    sheet.say(&["stack.overlap_gradient_reduction", "stack.overlap_weight_gather"]);
-    sheet.say(&["stack.overlap_tensor_pieces", "stack.bucket_parameters", "stack.base_blocks"]);
-    sheet.say(&["stack.vocabulary_multiple", "stack.attention"]);
+    coverage.express(&[
+        "stack.fused_elementwise",
+        "stack.cross_entropy",
+        "stack.fused_gradient_accumulation",
+    ]);
+    coverage.express(&["stack.overlap_gradient_reduction", "stack.overlap_weight_gather"]);
+    coverage.express(&["stack.overlap_tensor_pieces", "stack.bucket_parameters", "stack.base_blocks"]);
+    coverage.express(&["stack.vocabulary_multiple", "stack.attention"]);
     let attention = match stack.attention {
         AttentionKernel::Unfused | AttentionKernel::FusedSoftmax => "unfused",
         _ => "flash",
@@ -222,7 +230,7 @@ fn stack(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     out.set("--attention-backend", attention, "");
     match stack.attention {
         AttentionKernel::Unfused => out.off("--no-masked-softmax-fusion", "model.masked_softmax_fusion"),
-        AttentionKernel::Flash1 => sheet.leave("stack.attention", "no FlashAttention before version 2"),
+        AttentionKernel::Flash1 => coverage.omit("stack.attention", "no FlashAttention before version 2"),
         AttentionKernel::Flash2 => out.set("--flash-attention-version", 2, "model.flash_attention_version"),
         AttentionKernel::Flash3 => out.set("--flash-attention-version", 3, "model.flash_attention_version"),
         AttentionKernel::Flash | AttentionKernel::FusedSoftmax => {}
@@ -261,19 +269,19 @@ fn stack(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     if overlap == PipelineOverlap::Never && plan.virtual_stages > 1 {
         out.off("--no-overlap-p2p-communication", "model.overlap_p2p_comm");
     }
-    sheet.say_if(
+    coverage.express_if(
         overlap != PipelineOverlap::Always,
         "stack.overlap_pipeline",
         "messages overlap with several stages on a rank only",
     );
-    // What no argument changes: Megatron-Core does as its entry in the catalog says.
+    // No argument changes these: Megatron-Core behaves as its entry in the catalog.
     let fixed = [
         (stack.norms == defaults.norms, "stack.norms"),
         (stack.optimizer == defaults.optimizer, "stack.optimizer"),
         (stack.overlap_tensor_backward, "stack.overlap_tensor_backward"),
         (stack.scatter_gather_pipeline, "stack.scatter_gather_pipeline"),
     ];
-    for (same, field) in fixed {
-        sheet.say_if(same, field, "Megatron-Core always does it");
+    for (is_default, field) in fixed {
+        coverage.express_if(is_default, field, "Megatron-Core always does it");
     }
 }

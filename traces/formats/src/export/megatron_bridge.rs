@@ -1,7 +1,8 @@
 //! Overrides of a Megatron-Bridge recipe's configuration, as YAML.
 
+use super::coverage::Coverage;
 use super::megatron::choices;
-use super::sheet::Sheet;
+use super::shared::LAUNCHER;
 use super::{ExportedFile, Exporter, yaml};
 use serde_json::Map;
 use trainwright_spec::plan::Plan;
@@ -23,13 +24,13 @@ impl Exporter for MegatronBridge {
         "Megatron-Bridge 0.6.2, megatron.bridge.training.config.ConfigContainer"
     }
 
-    fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile> {
-        sheet.leave("model", "the recipe's model provider says it");
-        sheet.leave("cluster", "the launcher says it: torchrun --nnodes --nproc-per-node");
-        sheet.leave("stack.attention", "the recipe's attention_backend, an enumeration");
-        sheet.leave("stack.vocabulary_multiple", "the recipe's model provider says it");
+    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        coverage.omit("model", "the recipe's model provider says it");
+        coverage.omit("cluster", LAUNCHER);
+        coverage.omit("stack.attention", "the recipe's attention_backend, an enumeration");
+        coverage.omit("stack.vocabulary_multiple", "the recipe's model provider says it");
         let mut table = Map::new();
-        let fields = choices(plan, sheet).0.into_iter().filter_map(|argument| argument.field);
+        let fields = choices(plan, coverage).0.into_iter().filter_map(|argument| argument.field);
         for (path, value) in fields.filter(|(path, _)| !of_precision(path)) {
             yaml::set(&mut table, path, value.clone());
             match path {
@@ -42,11 +43,11 @@ impl Exporter for MegatronBridge {
         }
         match recipe(plan.job.precision) {
             Some(recipe) => yaml::set(&mut table, "mixed_precision", recipe.into()),
-            None => sheet.leave("job.precision", "no recipe of mixed precision has it"),
+            None => coverage.omit("job.precision", "no recipe of mixed precision has it"),
         }
         let gradients = super::fields::gradients(plan);
         if gradients != Precision::Fp32 && plan.job.precision.base() == Precision::Bf16 {
-            sheet.leave("state.gradients", "fp32, as the recipes of mixed precision have it");
+            coverage.omit("state.gradients", "fp32, as the recipes of mixed precision have it");
         }
         vec![ExportedFile { name: "megatron-bridge.yaml".into(), text: yaml::write(&table) }]
     }

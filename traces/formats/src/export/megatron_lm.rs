@@ -1,7 +1,8 @@
 //! Arguments of Megatron-LM's `pretrain_gpt.py`, a line each.
 
+use super::coverage::Coverage;
 use super::megatron::{Argument, arguments};
-use super::sheet::Sheet;
+use super::shared::LAUNCHER;
 use super::{ExportedFile, Exporter};
 use trainwright_spec::plan::Plan;
 
@@ -21,9 +22,9 @@ impl Exporter for MegatronLm {
         "Megatron-LM, megatron/training/arguments.py as packaged with megatron-core 0.19.2"
     }
 
-    fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile> {
-        sheet.leave("cluster", "the launcher says it: torchrun --nnodes --nproc-per-node, or --to slurm");
-        let lines: Vec<String> = arguments(plan, sheet).0.iter().map(line).collect();
+    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        coverage.omit("cluster", format!("{LAUNCHER}, or --to slurm"));
+        let lines: Vec<String> = arguments(plan, coverage).0.iter().map(line).collect();
         vec![ExportedFile { name: "megatron-lm.args".into(), text: lines.join("\n") + "\n" }]
     }
 }

@@ -1,8 +1,8 @@
 //! Overrides of a NeMo 2 recipe for its command line, one a line.
 
+use super::coverage::Coverage;
 use super::megatron::choices;
 use super::megatron_bridge::of_precision;
-use super::sheet::Sheet;
 use super::{ExportedFile, Exporter};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
@@ -38,16 +38,16 @@ impl Exporter for NeMo {
         "NeMo 2, nemo.lightning.MegatronStrategy and nemo.collections.llm recipes"
     }
 
-    fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile> {
-        sheet.say(&["cluster"]);
-        sheet.leave("model", "the recipe says it");
-        sheet.leave("stack.attention", "the recipe says it");
-        sheet.leave("stack.vocabulary_multiple", "the recipe says it");
+    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        coverage.express(&["cluster"]);
+        coverage.omit("model", "the recipe says it");
+        coverage.omit("stack.attention", "the recipe says it");
+        coverage.omit("stack.vocabulary_multiple", "the recipe says it");
         let mut lines = vec![
             format!("trainer.num_nodes={}", plan.cluster.nodes),
             format!("trainer.devices={}", plan.cluster.node.gpus.value),
         ];
-        let fields = choices(plan, sheet).0.into_iter().filter_map(|argument| argument.field);
+        let fields = choices(plan, coverage).0.into_iter().filter_map(|argument| argument.field);
         for (path, value) in fields.filter(|(path, _)| !of_precision(path)) {
             let (section, field) = path.split_once('.').unwrap_or(("", path));
             let path = match section {
@@ -69,7 +69,7 @@ impl Exporter for NeMo {
                 lines.push("trainer.plugins.fp8=hybrid".into());
                 lines.push("trainer.plugins.fp8_recipe=delayed".into());
             }
-            _ => sheet.leave("job.precision", "choose the recipe's precision plugin"),
+            _ => coverage.omit("job.precision", "choose the recipe's precision plugin"),
         }
         vec![ExportedFile { name: "nemo.overrides".into(), text: lines.join("\n") + "\n" }]
     }

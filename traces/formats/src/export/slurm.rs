@@ -1,8 +1,8 @@
 //! A batch script for Slurm that runs Megatron-LM on the plan's nodes.
 
+use super::coverage::Coverage;
 use super::megatron::arguments;
 use super::megatron_lm::line;
-use super::sheet::Sheet;
 use super::{ExportedFile, Exporter};
 use trainwright_spec::plan::Plan;
 
@@ -22,11 +22,11 @@ impl Exporter for Slurm {
         "sbatch and srun manual pages, Slurm 24.05; torchrun of PyTorch 2; Megatron-LM as for megatron-lm"
     }
 
-    fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile> {
-        sheet.say(&["cluster"]);
+    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        coverage.express(&["cluster"]);
         let (nodes, gpus) = (plan.cluster.nodes, plan.cluster.node.gpus.value);
         let lines: Vec<String> =
-            arguments(plan, sheet).0.iter().map(|argument| format!("  {}", line(argument))).collect();
+            arguments(plan, coverage).0.iter().map(|argument| format!("  {}", line(argument))).collect();
         let text = format!(
             "#!/bin/bash
 #SBATCH --job-name={name}

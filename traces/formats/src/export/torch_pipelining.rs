@@ -1,6 +1,6 @@
 //! The schedule alone, as torch.distributed.pipelining reads it.
 
-use super::sheet::Sheet;
+use super::coverage::Coverage;
 use super::{ExportedFile, Exporter};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::schedule::text;
@@ -25,10 +25,10 @@ impl Exporter for TorchPipelining {
         None
     }
 
-    fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile> {
-        sheet.say(&["schedule", "virtual_stages", "mesh.pipeline"]);
+    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        coverage.express(&["schedule", "virtual_stages", "mesh.pipeline"]);
         for group in ["cluster", "model", "job", "mesh", "stack", "state", "offload", "data", "experts"] {
-            sheet.leave(group, "a schedule says only who does which pass of which stage when");
+            coverage.omit(group, "a schedule says only who does which pass of which stage when");
         }
         let lists = plan.schedule().lists(plan.pipeline_shape());
         vec![ExportedFile { name: "schedule.csv".into(), text: text::write_csv(&lists) }]

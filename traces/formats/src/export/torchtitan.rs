@@ -1,13 +1,13 @@
 //! The TOML configuration of torchtitan.
 
+use super::coverage::Coverage;
 use super::fields::gradients;
-use super::sheet::Sheet;
+use super::shared::{LAUNCHER, dispatch_within_node, fsdp_offload, fsdp_shard_ranks, uniform_recompute};
 use super::{ExportedFile, Exporter};
 use serde::Serialize;
 use trainwright_spec::data::Reshard;
 use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::Place;
 use trainwright_spec::schedule::{schedule, text};
 
 /// torchtitan.
@@ -35,7 +35,7 @@ pub(crate) const SCHEDULES: &[(&str, &str)] = &[
     ("dualpipev", "DualPipeV"),
 ];
 
-/// A norm that no gradient reaches: clipping cannot be turned off.
+/// A norm that no gradient reaches, as clipping cannot be turned off.
 pub(crate) const NO_LIMIT: f64 = 1e9;
 
 /// The file of a schedule that torchtitan has no name for.
@@ -128,16 +128,16 @@ impl Exporter for TorchTitan {
         "torchtitan 0.2.2, torchtitan.config.JobConfig: the last version with TOML files"
     }
 
-    fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile> {
-        sheet.leave("cluster", "the launcher says it: torchrun --nnodes --nproc-per-node");
-        sheet.leave("stack", "torchtitan's own kernels and overlap");
-        let (parallelism, csv) = parallelism(plan, sheet);
+    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        coverage.omit("cluster", LAUNCHER);
+        coverage.omit("stack", "torchtitan's own kernels and overlap");
+        let (parallelism, csv) = parallelism(plan, coverage);
         let document = Document {
-            model: model(plan, sheet),
-            training: training(plan, sheet),
-            optimizer: optimizer(plan, sheet),
+            model: model(plan, coverage),
+            training: training(plan, coverage),
+            optimizer: optimizer(plan, coverage),
             parallelism,
-            activation_checkpoint: checkpoint(plan, sheet),
+            activation_checkpoint: checkpoint(plan, coverage),
             compile: plan.stack.overlap_tensor_pieces.then_some(Compile { enable: true }),
         };
         let text = toml::to_string(&document).expect("tables of text and numbers");
@@ -146,15 +146,15 @@ impl Exporter for TorchTitan {
     }
 }
 
-fn model(plan: &Plan, sheet: &mut Sheet) -> ModelTable {
-    let known = FLAVORS.iter().find(|(own, ..)| *own == plan.model.name);
+fn model(plan: &Plan, coverage: &mut Coverage) -> ModelTable {
+    let known = FLAVORS.iter().find(|(catalog_name, ..)| *catalog_name == plan.model.name);
     let (name, flavor) = match known {
         Some((_, name, flavor)) => {
-            sheet.say(&["model"]);
+            coverage.express(&["model"]);
             (name.to_string(), flavor.to_string())
         }
         None => {
-            sheet.leave("model", "no flavor of it: add one of this name to torchtitan's registry");
+            coverage.omit("model", "no flavor of it: add one of this name to torchtitan's registry");
             ("llama3".into(), plan.model.name.clone())
         }
     };
@@ -166,25 +166,25 @@ fn model(plan: &Plan, sheet: &mut Sheet) -> ModelTable {
     ModelTable { name, flavor, converters }
 }
 
-fn training(plan: &Plan, sheet: &mut Sheet) -> Training {
-    sheet.say(&["job.sequence", "job.global_batch", "micro_batch", "job.precision", "job.gradient_clipping"]);
+fn training(plan: &Plan, coverage: &mut Coverage) -> Training {
+    coverage.express(&[
+        "job.sequence",
+        "job.global_batch",
+        "micro_batch",
+        "job.precision",
+        "job.gradient_clipping",
+    ]);
     let precision = plan.job.precision;
     let known = [Precision::Bf16, Precision::Fp32, Precision::Fp8, Precision::MxFp8].contains(&precision);
     if !known {
-        sheet.leave("job.precision", "bf16, fp32, and float8 or mx products");
+        coverage.omit("job.precision", "bf16, fp32, and float8 or mx products");
     }
     if gradients(plan) == Precision::Fp32 {
-        sheet.say(&["state.gradients"]);
+        coverage.express(&["state.gradients"]);
     } else {
-        sheet.leave("state.gradients", "gradients are reduced in fp32");
+        coverage.omit("state.gradients", "gradients are reduced in fp32");
     }
-    let offload = &plan.offload;
-    let all = [offload.optimizer, offload.gradients, offload.parameters];
-    let cpu = all.iter().all(|place| *place == Some(Place::Host)) && offload.optimizer_fraction == 1.0;
-    if cpu {
-        sheet.say(&["offload.optimizer", "offload.gradients", "offload.parameters"]);
-    }
-    sheet.leave("offload", "parameters, gradients and optimizer leave for host memory together");
+    let cpu = fsdp_offload(plan, coverage);
     // A pipeline cuts the local batch into microbatches; without one it is a microbatch.
     let local =
         if plan.mesh.pipeline > 1 { plan.job.global_batch / plan.mesh.data } else { plan.micro_batch };
@@ -198,38 +198,37 @@ fn training(plan: &Plan, sheet: &mut Sheet) -> Training {
     }
 }
 
-fn optimizer(plan: &Plan, sheet: &mut Sheet) -> Named {
+fn optimizer(plan: &Plan, coverage: &mut Coverage) -> Named {
     let name = match plan.job.optimizer.as_str() {
         "adam" => "Adam",
         _ => "AdamW",
     };
     let known = matches!(plan.job.optimizer.as_str(), "adam" | "adamw");
-    sheet.say_if(known, "job.optimizer", "Adam or AdamW; AdamW here");
+    coverage.express_if(known, "job.optimizer", "Adam or AdamW; AdamW here");
     Named { name }
 }
 
-fn checkpoint(plan: &Plan, sheet: &mut Sheet) -> Checkpoint {
-    let choices: Vec<Recompute> = plan.stages.iter().flat_map(|stage| stage.0.clone()).collect();
-    let all = |choice: Recompute| choices.iter().all(|own| *own == choice);
-    if all(Recompute::Full) || all(Recompute::None) {
-        sheet.say(&["stages.recompute"]);
-        let mode = if all(Recompute::Full) { "full" } else { "none" };
+fn checkpoint(plan: &Plan, coverage: &mut Coverage) -> Checkpoint {
+    if let Some(choice @ (Recompute::Full | Recompute::None)) = uniform_recompute(plan) {
+        coverage.express(&["stages.recompute"]);
+        let mode = if choice == Recompute::Full { "full" } else { "none" };
         return Checkpoint { mode, ..Checkpoint::default() };
     }
+    let choices: Vec<Recompute> = plan.stages.iter().flat_map(|stage| stage.0.clone()).collect();
     match every_nth(&choices) {
         Some(step) => {
-            sheet.say(&["stages.recompute"]);
+            coverage.express(&["stages.recompute"]);
             Checkpoint { mode: "selective", selective_ac_option: Some(step.to_string()) }
         }
         None => {
-            // Nothing that the plan computes again is kept: what is said fits wherever the plan does.
-            sheet.leave("stages.recompute", "all blocks, none, or every n-th whole; all here");
+            // All blocks recompute, so that the exported plan fits wherever this one does.
+            coverage.omit("stages.recompute", "all blocks, none, or every n-th whole; all here");
             Checkpoint { mode: "full", ..Checkpoint::default() }
         }
     }
 }
 
-/// n, if every n-th block of the model is computed again whole and no other is.
+/// n, if every n-th block of the model is recomputed in full and no other recomputes anything.
 fn every_nth(choices: &[Recompute]) -> Option<usize> {
     let first = choices.iter().position(|choice| *choice == Recompute::Full)? + 1;
     let expected = |block: usize| match block.is_multiple_of(first) {
@@ -239,11 +238,18 @@ fn every_nth(choices: &[Recompute]) -> Option<usize> {
     (1..).zip(choices).all(|(block, choice)| *choice == expected(block)).then_some(first)
 }
 
-fn parallelism(plan: &Plan, sheet: &mut Sheet) -> (Parallelism, Option<ExportedFile>) {
+fn parallelism(plan: &Plan, coverage: &mut Coverage) -> (Parallelism, Option<ExportedFile>) {
     let mesh = &plan.mesh;
-    sheet.say(&["mesh.tensor", "mesh.pipeline", "mesh.data", "mesh.context", "mesh.expert", "mesh.shard"]);
-    sheet.say(&["data_sharding", "schedule", "virtual_stages", "stages", "sequence_parallel"]);
-    let mut own = Parallelism {
+    coverage.express(&[
+        "mesh.tensor",
+        "mesh.pipeline",
+        "mesh.data",
+        "mesh.context",
+        "mesh.expert",
+        "mesh.shard",
+    ]);
+    coverage.express(&["data_sharding", "schedule", "virtual_stages", "stages", "sequence_parallel"]);
+    let mut out = Parallelism {
         data_parallel_replicate_degree: 1,
         data_parallel_shard_degree: mesh.data,
         fsdp_reshard_after_forward: "always",
@@ -255,113 +261,116 @@ fn parallelism(plan: &Plan, sheet: &mut Sheet) -> (Parallelism, Option<ExportedF
         ..Parallelism::default()
     };
     if mesh.tensor > 1 && !plan.sequence_parallel {
-        sheet.leave("sequence_parallel", "with tensor parallelism norms are always split along the sequence");
+        coverage
+            .omit("sequence_parallel", "with tensor parallelism norms are always split along the sequence");
     }
-    data(plan, sheet, &mut own);
+    data(plan, coverage, &mut out);
     match plan.context_scheme.as_str() {
-        "ring" => own.context_parallel_rotate_method = Some("alltoall"),
-        _ => own.context_parallel_rotate_method = Some("allgather"),
+        "ring" => out.context_parallel_rotate_method = Some("alltoall"),
+        _ => out.context_parallel_rotate_method = Some("allgather"),
     }
     let known = ["ring", "all-gather"].contains(&plan.context_scheme.as_str());
-    sheet.say_if(known, "context_scheme", "key and value shards go around, by all-gather or all-to-all");
+    coverage.express_if(
+        known,
+        "context_scheme",
+        "key and value shards go around, by all-gather or all-to-all",
+    );
     if mesh.context == 1 {
-        own.context_parallel_rotate_method = None;
+        out.context_parallel_rotate_method = None;
     }
     if mesh.expert > 1 {
-        experts(plan, sheet, &mut own);
+        experts(plan, coverage, &mut out);
     }
-    let csv = if mesh.pipeline > 1 { pipeline(plan, sheet, &mut own) } else { without_pipeline(plan, sheet) };
-    (own, csv)
+    let csv =
+        if mesh.pipeline > 1 { pipeline(plan, coverage, &mut out) } else { without_pipeline(plan, coverage) };
+    (out, csv)
 }
 
-fn data(plan: &Plan, sheet: &mut Sheet, own: &mut Parallelism) {
+fn data(plan: &Plan, coverage: &mut Coverage, out: &mut Parallelism) {
     let mesh = &plan.mesh;
     // One rank has nothing to divide.
     let alone = mesh.shard() == 1;
     if alone && plan.data_sharding != "none" {
-        sheet.leave("data_sharding", "groups of one rank divide nothing");
-        sheet.leave("mesh.shard", "groups of one rank divide nothing");
+        coverage.omit("data_sharding", "groups of one rank divide nothing");
+        coverage.omit("mesh.shard", "groups of one rank divide nothing");
     }
     let scheme = if alone { "none" } else { plan.data_sharding.as_str() };
     match scheme {
         "none" => {
-            own.data_parallel_replicate_degree = mesh.data;
-            own.data_parallel_shard_degree = 1;
+            out.data_parallel_replicate_degree = mesh.data;
+            out.data_parallel_shard_degree = 1;
             if mesh.context > 1 {
-                sheet.leave("data_sharding", "context ranks always divide the state");
-                sheet.alter("mesh.shard", "context ranks always divide the state");
+                coverage.omit("data_sharding", "context ranks always divide the state");
+                coverage.alter("mesh.shard", "context ranks always divide the state");
             }
         }
         "fsdp" => {}
-        "zero2-fsdp" => own.fsdp_reshard_after_forward = "never",
+        "zero2-fsdp" => out.fsdp_reshard_after_forward = "never",
         "hsdp" => {
-            // Context ranks are among those that divide the state.
-            own.data_parallel_shard_degree = (mesh.shard() / mesh.context).max(1);
-            own.data_parallel_replicate_degree = mesh.data / own.data_parallel_shard_degree;
-            if !mesh.shard().is_multiple_of(mesh.context) {
-                sheet.leave("mesh.shard", "the context ranks all divide the state");
-            }
+            out.data_parallel_shard_degree = fsdp_shard_ranks(plan, coverage);
+            out.data_parallel_replicate_degree = mesh.data / out.data_parallel_shard_degree;
         }
-        _ => sheet.leave("data_sharding", "fsdp, which it is read back as"),
+        _ => coverage.omit("data_sharding", "fsdp, which it is read back as"),
     }
     match plan.data.reshard {
-        Some(Reshard::AfterForward) if plan.data_sharding != "zero2-fsdp" => sheet.say(&["data.reshard"]),
+        Some(Reshard::AfterForward) if plan.data_sharding != "zero2-fsdp" => {
+            coverage.express(&["data.reshard"])
+        }
         _ => {}
     }
 }
 
-fn experts(plan: &Plan, sheet: &mut Sheet, own: &mut Parallelism) {
+fn experts(plan: &Plan, coverage: &mut Coverage, out: &mut Parallelism) {
     let tensor = plan.mesh.expert_tensor();
-    sheet.say_if(
+    coverage.express_if(
         tensor == 1 || tensor == plan.mesh.tensor,
         "mesh.expert_tensor",
         "1, or as many as share a layer",
     );
-    own.expert_tensor_parallel_degree = Some(tensor);
+    out.expert_tensor_parallel_degree = Some(tensor);
     let backend = match plan.experts.dispatcher.as_str() {
         "by-node" => "deepep",
         _ => "standard",
     };
-    own.expert_parallel_comm_backend = Some(backend);
+    out.expert_parallel_comm_backend = Some(backend);
     let known = plan.experts.dispatcher != "all-gather";
-    sheet.say_if(known, "experts.dispatcher", "tokens go by all-to-all");
-    let in_node = plan.cluster.node.gpus.value / tensor;
-    let same = plan.mesh.expert_inner == plan.mesh.expert.min(in_node.max(1));
-    sheet.say_if(same, "mesh.expert_inner", "the dispatcher takes the ranks of a node");
+    coverage.express_if(known, "experts.dispatcher", "tokens go by all-to-all");
+    dispatch_within_node(plan, coverage);
 }
 
-fn without_pipeline(plan: &Plan, sheet: &mut Sheet) -> Option<ExportedFile> {
+fn without_pipeline(plan: &Plan, coverage: &mut Coverage) -> Option<ExportedFile> {
     let usual = plan.schedule == "1f1b" && plan.virtual_stages == 1;
-    sheet.say_if(usual, "schedule", "without a pipeline microbatches follow each other");
+    coverage.express_if(usual, "schedule", "without a pipeline microbatches follow each other");
     if plan.virtual_stages > 1 {
-        sheet.leave("virtual_stages", "without a pipeline there is one stage");
-        sheet.leave("stages", "without a pipeline there is one stage");
+        coverage.omit("virtual_stages", "without a pipeline there is one stage");
+        coverage.omit("stages", "without a pipeline there is one stage");
     }
     None
 }
 
-fn pipeline(plan: &Plan, sheet: &mut Sheet, own: &mut Parallelism) -> Option<ExportedFile> {
-    own.pipeline_parallel_microbatch_size = Some(plan.micro_batch);
-    own.module_fqns_per_model_part = Some(modules(plan));
+fn pipeline(plan: &Plan, coverage: &mut Coverage, out: &mut Parallelism) -> Option<ExportedFile> {
+    out.pipeline_parallel_microbatch_size = Some(plan.micro_batch);
+    out.module_fqns_per_model_part = Some(modules(plan));
     let lists = match &plan.schedule {
         ScheduleChoice::Actions(custom) => custom.own_lists().clone(),
         ScheduleChoice::Named(_) => plan.schedule().lists(plan.pipeline_shape()),
     };
-    let same = SCHEDULES.iter().find(|(name, _)| plan.schedule == *name).or_else(|| {
+    let known = SCHEDULES.iter().find(|(name, _)| plan.schedule == *name).or_else(|| {
         SCHEDULES.iter().find(|(name, _)| {
             let shape = plan.pipeline_shape();
-            schedule(name).is_ok_and(|known| known.check(shape).is_ok() && known.lists(shape) == lists)
+            schedule(name)
+                .is_ok_and(|schedule| schedule.check(shape).is_ok() && schedule.lists(shape) == lists)
         })
     });
-    if let Some((name, other)) = same {
-        own.pipeline_parallel_schedule = Some(other.to_string());
+    if let Some((name, other)) = known {
+        out.pipeline_parallel_schedule = Some(other.to_string());
         if plan.schedule != *name {
-            sheet.leave("schedule", format!("with these microbatches it is {other}"));
+            coverage.omit("schedule", format!("with these microbatches it is {other}"));
         }
         return None;
     }
-    own.pipeline_parallel_schedule = Some("_PipelineScheduleRuntime".into());
-    own.pipeline_parallel_schedule_csv = Some(SCHEDULE_FILE);
+    out.pipeline_parallel_schedule = Some("_PipelineScheduleRuntime".into());
+    out.pipeline_parallel_schedule_csv = Some(SCHEDULE_FILE);
     Some(ExportedFile { name: SCHEDULE_FILE.into(), text: text::write_csv(&lists) })
 }
 

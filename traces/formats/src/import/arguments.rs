@@ -1,4 +1,4 @@
-//! Arguments as they stand in a command, a shell script or a file with one a line.
+//! Arguments of a command, a shell script or a file with one a line.
 
 use super::Request;
 use std::cell::RefCell;
@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::Count;
 
-/// Flags with their values. Of a flag that stands there twice the last counts, as in Python's argparse.
+/// Flags with their values. The last of repeated flags counts, as in Python's argparse.
 pub struct Arguments<'a> {
     request: &'a Request<'a>,
     flags: BTreeMap<String, Vec<String>>,
-    asked: RefCell<BTreeSet<String>>,
+    read: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Arguments<'a> {
-    /// Reads words that begin with `--` and what follows them. Other words at the beginning, such as the command, and
-    /// the brackets of shell arrays are skipped; `$NAME` stands for what `NAME=` says before it.
+    /// Reads words that begin with `--` and what follows them. Other words at the beginning, like the command, and
+    /// the brackets of shell arrays are skipped; `$NAME` stands for the value of an earlier `NAME=`.
     ///
     /// # Errors
     /// `Syntax` if a quote is not closed, or a variable stands for more than `LONGEST_WORD` letters.
@@ -50,12 +50,12 @@ impl<'a> Arguments<'a> {
                 flags.entry(name.clone()).or_default().push(word.to_string());
             }
         }
-        Ok(Arguments { request, flags, asked: RefCell::default() })
+        Ok(Arguments { request, flags, read: RefCell::default() })
     }
 
-    /// The values of a flag; none where it is not given.
+    /// The values of a flag; `None` if it is not given.
     pub fn list(&self, flag: &str) -> Option<&[String]> {
-        self.asked.borrow_mut().insert(flag.into());
+        self.read.borrow_mut().insert(flag.into());
         self.flags.get(flag).map(Vec::as_slice)
     }
 
@@ -98,7 +98,7 @@ impl<'a> Arguments<'a> {
         parse(text).map(Some).ok_or_else(|| self.request.bad(flag, quoted(text), allowed))
     }
 
-    /// The same, `missing` if it is not given.
+    /// The value of a flag as a count, `missing` if it is not given.
     ///
     /// # Errors
     /// As `optional_count`.
@@ -115,10 +115,10 @@ impl<'a> Arguments<'a> {
         given.ok_or_else(|| self.request.missing(flag, count.expected()))
     }
 
-    /// Flags that nobody asked for.
+    /// Flags that were not read.
     pub fn unread(&self) -> Vec<String> {
-        let asked = self.asked.borrow();
-        self.flags.keys().filter(|flag| !asked.contains(*flag)).cloned().collect()
+        let read = self.read.borrow();
+        self.flags.keys().filter(|flag| !read.contains(*flag)).cloned().collect()
     }
 }
 
@@ -139,7 +139,7 @@ fn assignment(word: &str) -> Option<(String, String)> {
 /// without end.
 const LONGEST_WORD: usize = 1 << 16;
 
-/// A word with the variables in it replaced; one that nobody set stays. `None` if it becomes longer than `LONGEST_WORD`.
+/// A word with the variables in it replaced; unset variables stay. `None` if it becomes longer than `LONGEST_WORD`.
 fn substituted(word: &str, variables: &BTreeMap<String, String>) -> Option<String> {
     let mut text = word.to_string();
     // The longest names first: $GPUS is not the beginning of $GPUS_PER_NODE.

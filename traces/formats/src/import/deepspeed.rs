@@ -59,7 +59,7 @@ fn parallel(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     }
     tables.text("pipeline.partition")?;
     let (p, blocks) = (mesh.pipeline, plan.model.layers());
-    // What does not divide evenly goes to the first stages.
+    // The first stages take the remainder.
     let counts: Vec<usize> = (0..p).map(|stage| blocks / p + usize::from(stage < blocks % p)).collect();
     tables.flag("activation_checkpointing.partition_activations")?;
     let again = tables.get("activation_checkpointing").is_some()
@@ -71,21 +71,21 @@ fn parallel(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     Ok(())
 }
 
-/// Two of the three numbers say the third.
+/// Two of the three numbers imply the third.
 fn batch(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    let whole = tables.count("train_batch_size", SEQUENCES)?;
+    let batch = tables.count("train_batch_size", SEQUENCES)?;
     let micro = tables.count("train_micro_batch_size_per_gpu", SEQUENCES)?;
     let steps = tables.count("gradient_accumulation_steps", SEQUENCES)?;
     let data = plan.mesh.data;
-    let (whole, micro) = match (whole, micro, steps) {
-        (Some(whole), Some(micro), Some(steps))
-            if whole != micro.saturating_mul(steps).saturating_mul(data) =>
+    let (batch, micro) = match (batch, micro, steps) {
+        (Some(batch), Some(micro), Some(steps))
+            if batch != micro.saturating_mul(steps).saturating_mul(data) =>
         {
             let allowed = format!("micro-batch {micro} x steps {steps} x {data} data ranks");
-            return Err(request.bad("train_batch_size", whole, allowed));
+            return Err(request.bad("train_batch_size", batch, allowed));
         }
-        (Some(whole), Some(micro), _) => (whole, micro),
-        (Some(whole), None, steps) => (whole, whole / data / steps.unwrap_or(1).max(1)),
+        (Some(batch), Some(micro), _) => (batch, micro),
+        (Some(batch), None, steps) => (batch, batch / data / steps.unwrap_or(1).max(1)),
         (None, Some(micro), steps) => (micro.saturating_mul(data).saturating_mul(steps.unwrap_or(1)), micro),
         (None, None, _) => {
             let expected = "or `train_micro_batch_size_per_gpu`: sequences in a step";
@@ -93,7 +93,7 @@ fn batch(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
         }
     };
     plan.micro_batch = micro;
-    plan.job.global_batch = whole;
+    plan.job.global_batch = batch;
     plan.job.gradient_clipping = tables.number("gradient_clipping")?.unwrap_or(0.0) > 0.0;
     Ok(())
 }
@@ -114,7 +114,7 @@ fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
         }
     };
     let of_stack = plan.stack.gradient_precision(plan.job.precision).base();
-    plan.state.gradients = gradients.filter(|own| *own != of_stack);
+    plan.state.gradients = gradients.filter(|format| *format != of_stack);
     let momentum = tables.number("optimizer.params.momentum")?.unwrap_or(0.0);
     let kind = tables.text("optimizer.type")?.unwrap_or_else(|| "AdamW".into());
     plan.job.optimizer = match kind.to_lowercase().as_str() {
@@ -155,9 +155,9 @@ fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     if let Some(size) =
         tables.count(&key("reduce_bucket_size"), BUCKET)?.filter(|size| *size != plan.bucket_parameters())
     {
-        let said = |value: usize| Sourced { value, source: "reduce_bucket_size".into() };
-        plan.stack.bucket_parameters = said(size);
-        plan.stack.bucket_parameters_per_data_rank = said(0);
+        let sourced = |value: usize| Sourced { value, source: "reduce_bucket_size".into() };
+        plan.stack.bucket_parameters = sourced(size);
+        plan.stack.bucket_parameters_per_data_rank = sourced(0);
     }
     let place = |name: &str| -> Result<Option<Place>, SpecError> {
         let path = format!("{}.device", key(name));
@@ -175,7 +175,7 @@ fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     let part = tables.number(&key("offload_optimizer.ratio"))?.unwrap_or(1.0);
     if plan.offload.optimizer.is_some() {
         plan.offload.optimizer_fraction = part;
-        // Gradients follow an optimizer that leaves whole.
+        // Gradients are offloaded with the optimizer if all of it is.
         plan.offload.gradients = (stage >= 2 && part == 1.0).then_some(Place::Host);
     }
     Ok(())

@@ -34,8 +34,8 @@ impl Importer for MegatronLm {
     fn read(&self, request: &Request) -> Result<Imported, SpecError> {
         let given = Arguments::read(request)?;
         let model = model::read(request, &given)?;
-        let said = given.optional_count("--seq-length", TOKENS)?;
-        let sequence = request.sequence.or(said);
+        let in_file = given.optional_count("--seq-length", TOKENS)?;
+        let sequence = request.sequence.or(in_file);
         let sequence = sequence.ok_or_else(|| request.missing("--seq-length", "tokens in a sequence"))?;
         let mut plan = request.blank(model, sequence);
         mesh(&given, request, &mut plan)?;
@@ -58,7 +58,7 @@ fn mesh(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Spe
     mesh.data = request.data_ranks(others, "tensor x pipeline x context parallel size")?;
     mesh.expert = given.count_or("--expert-model-parallel-size", 1, RANKS)?;
     let expert_tensor = given.optional_count("--expert-tensor-parallel-size", RANKS)?;
-    mesh.expert_tensor = expert_tensor.filter(|own| *own != mesh.tensor);
+    mesh.expert_tensor = expert_tensor.filter(|ranks| *ranks != mesh.tensor);
     if given.has("--use-tp-pp-dp-mapping") {
         mesh.order = RankOrder::DataLast;
     }
@@ -150,12 +150,12 @@ fn experts(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), 
 }
 
 fn stack(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    let said = |value: usize, flag: &str| Sourced { value, source: flag.into() };
+    let sourced = |value: usize, flag: &str| Sourced { value, source: flag.into() };
     let separate = ["--no-bias-gelu-fusion", "--no-bias-swiglu-fusion", "--no-bias-dropout-fusion"];
     let fusion = |fused: bool| if fused { Fusion::Fused } else { Fusion::Separate };
     let stack = &mut plan.stack;
     stack.attention = attention(given, request, stack)?;
-    // Each is asked for, so that none is reported as unread.
+    // All three are read, so that none is reported as unread.
     stack.fused_elementwise = !separate.map(|flag| given.has(flag)).contains(&true);
     stack.cross_entropy = fusion(given.has("--cross-entropy-loss-fusion"));
     stack.fused_gradient_accumulation = !given.has("--no-gradient-accumulation-fusion");
@@ -163,19 +163,21 @@ fn stack(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Sp
     stack.overlap_gradient_reduction = given.has("--overlap-grad-reduce");
     stack.overlap_weight_gather = given.has("--overlap-param-gather");
     if let Some(size) = given.optional_count("--ddp-bucket-size", BUCKET)? {
-        stack.bucket_parameters = said(size, "--ddp-bucket-size");
-        stack.bucket_parameters_per_data_rank = said(0, "--ddp-bucket-size");
+        stack.bucket_parameters = sourced(size, "--ddp-bucket-size");
+        stack.bucket_parameters_per_data_rank = sourced(0, "--ddp-bucket-size");
     }
     let multiple = given.count_or("--make-vocab-size-divisible-by", 128, MULTIPLE)?;
     if multiple != stack.vocabulary_multiple.value {
-        stack.vocabulary_multiple = said(multiple, "--make-vocab-size-divisible-by");
+        stack.vocabulary_multiple = sourced(multiple, "--make-vocab-size-divisible-by");
     }
     let ends = ["--num-layers-at-start-in-bf16", "--num-layers-at-end-in-bf16"];
     let blocks = |flag: &str| given.count_or(flag, 1, LAYERS.or_zero());
     let [first, last] = [blocks(ends[0])?, blocks(ends[1])?];
-    let own = stack.base_blocks.take().filter(|own| (own.first.value, own.last.value) == (first, last));
+    let unchanged =
+        stack.base_blocks.take().filter(|blocks| (blocks.first.value, blocks.last.value) == (first, last));
     stack.base_blocks = given.has("--first-last-layers-bf16").then(|| {
-        own.unwrap_or_else(|| BaseBlocks { first: said(first, ends[0]), last: said(last, ends[1]) })
+        unchanged
+            .unwrap_or_else(|| BaseBlocks { first: sourced(first, ends[0]), last: sourced(last, ends[1]) })
     });
     let apart = given.has("--no-overlap-p2p-communication");
     if plan.virtual_stages > 1 {

@@ -1,4 +1,4 @@
-//! Nested tables, whether they stood in JSON or in TOML.
+//! Nested tables of a JSON or TOML file.
 
 use super::Request;
 use super::arguments::quoted;
@@ -12,7 +12,7 @@ use trainwright_spec::limits::Count;
 pub struct Tables<'a> {
     request: &'a Request<'a>,
     root: Value,
-    asked: RefCell<BTreeSet<String>>,
+    read: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Tables<'a> {
@@ -37,14 +37,14 @@ impl<'a> Tables<'a> {
     fn new(request: &'a Request<'a>, root: Result<Value, String>) -> Result<Self, SpecError> {
         let syntax = |message: String| SpecError::Syntax { origin: request.origin.into(), message };
         match root.map_err(syntax)? {
-            root @ Value::Object(_) => Ok(Tables { request, root, asked: RefCell::default() }),
+            root @ Value::Object(_) => Ok(Tables { request, root, read: RefCell::default() }),
             _ => Err(syntax("a table should stand here".into())),
         }
     }
 
-    /// What stands at a path; none where nothing does, `null`, or an `auto` that another program fills in.
+    /// The value at a path; `None` if there is none, `null`, or an `auto` that another program fills in.
     pub fn get(&self, path: &str) -> Option<&Value> {
-        self.asked.borrow_mut().insert(path.into());
+        self.read.borrow_mut().insert(path.into());
         let found = path.split('.').try_fold(&self.root, |table, key| table.get(key))?;
         (!found.is_null() && found != "auto").then_some(found)
     }
@@ -52,15 +52,15 @@ impl<'a> Tables<'a> {
     /// A number of things, between the limits of `count`.
     ///
     /// # Errors
-    /// `BadValue` if it is no whole number, or beyond the limits.
+    /// `BadValue` if it is no integer, or beyond the limits.
     pub fn count(&self, path: &str, count: Count) -> Result<Option<usize>, SpecError> {
-        let whole = |value: &Value| {
-            // What JSON and TOML write as 1e6 or 8.0 is whole too.
-            let whole =
+        let integer = |value: &Value| {
+            // 1e6 and 8.0 are integers too.
+            let integer =
                 value.as_u64().or(value.as_f64().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64));
-            whole.filter(|number| count.allows(*number)).map(|number| number as usize)
+            integer.filter(|number| count.allows(*number)).map(|number| number as usize)
         };
-        self.read(path, &count.expected(), whole)
+        self.read(path, &count.expected(), integer)
     }
 
     /// A number.
@@ -71,7 +71,7 @@ impl<'a> Tables<'a> {
         self.read(path, "a number should stand here", Value::as_f64)
     }
 
-    /// Yes or no, no where it is not given.
+    /// A boolean, false if it is not given.
     ///
     /// # Errors
     /// `BadValue` if it is neither.
@@ -98,12 +98,12 @@ impl<'a> Tables<'a> {
         as_type(value).map(Some).ok_or_else(bad)
     }
 
-    /// Paths that nobody asked for.
+    /// Paths that were not read.
     pub fn unread(&self) -> Vec<String> {
         let mut unread = Vec::new();
         leaves(&self.root, "", &mut |path| {
-            let asked = self.asked.borrow();
-            let known = asked.iter().any(|asked| path == asked || path.starts_with(&format!("{asked}.")));
+            let read = self.read.borrow();
+            let known = read.iter().any(|key| path == key || path.starts_with(&format!("{key}.")));
             if !known {
                 unread.push(path.to_string());
             }

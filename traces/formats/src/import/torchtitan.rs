@@ -33,8 +33,8 @@ impl Importer for TorchTitan {
     fn read(&self, request: &Request) -> Result<Imported, SpecError> {
         let tables = Tables::from_toml(request)?;
         let model = model(&tables, request)?;
-        let said = tables.count("training.seq_len", TOKENS)?;
-        let mut plan = request.blank(model, request.sequence.or(said).unwrap_or(2048));
+        let in_file = tables.count("training.seq_len", TOKENS)?;
+        let mut plan = request.blank(model, request.sequence.or(in_file).unwrap_or(2048));
         mesh(&tables, request, &mut plan)?;
         data(&tables, request, &mut plan)?;
         job(&tables, request, &mut plan)?;
@@ -52,7 +52,7 @@ fn model(tables: &Tables, request: &Request) -> Result<Model, SpecError> {
     }
     let given = (name.as_deref().unwrap_or("llama3"), flavor.as_deref().unwrap_or("debugmodel"));
     match FLAVORS.iter().find(|(_, name, flavor)| (*name, *flavor) == given) {
-        Some((own, ..)) => preset::preset(own),
+        Some((preset_name, ..)) => preset::preset(preset_name),
         None => {
             let known: Vec<String> =
                 FLAVORS.iter().map(|(_, name, flavor)| format!("{name} {flavor}")).collect();
@@ -108,7 +108,7 @@ fn data(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     }
     let reshard = tables.text("parallelism.fsdp_reshard_after_forward")?;
     let with_pipeline = plan.mesh.pipeline > 1;
-    // By default weights are given up after forward unless a pipeline needs them for the next microbatch.
+    // By default weights are freed after forward unless a pipeline needs them for the next microbatch.
     let always = match reshard.as_deref() {
         Some("always") => true,
         Some("never") => false,
@@ -133,14 +133,14 @@ fn data(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
 
 fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
     let local = tables.count("training.local_batch_size", SEQUENCES)?.unwrap_or(8);
-    let whole = tables.number("training.global_batch_size")?.filter(|whole| *whole > 0.0);
-    plan.job.global_batch = whole.map_or(local * plan.mesh.data, |whole| whole as usize);
+    let batch = tables.number("training.global_batch_size")?.filter(|batch| *batch > 0.0);
+    plan.job.global_batch = batch.map_or(local * plan.mesh.data, |batch| batch as usize);
     let cut = tables.count("parallelism.pipeline_parallel_microbatch_size", SEQUENCES)?.unwrap_or(1);
     plan.micro_batch = if plan.mesh.pipeline > 1 { cut } else { local };
     let limit = tables.number("training.max_norm")?.unwrap_or(1.0);
     plan.job.gradient_clipping = limit > 0.0 && limit < NO_LIMIT;
     let converters = tables.get("model.converters").and_then(Value::as_array).cloned().unwrap_or_default();
-    let has = |name: &str| converters.iter().any(|own| own == name);
+    let has = |name: &str| converters.iter().any(|converter| converter == name);
     plan.job.precision = match tables.text("training.mixed_precision_param")?.as_deref() {
         _ if has("quantize.linear.float8") => Precision::Fp8,
         _ if has("quantize.linear.mx") => Precision::MxFp8,
@@ -175,8 +175,8 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
         let known = NAMES.iter().find(|(_, other)| *other == name);
         if let Some(file) = &file {
             plan.schedule = of_table(request, file)?;
-        } else if let Some((own, _)) = known {
-            plan.schedule = (*own).into();
+        } else if let Some((ours, _)) = known {
+            plan.schedule = (*ours).into();
         } else {
             let names: Vec<&str> = NAMES.iter().map(|(_, other)| *other).collect();
             let key = "parallelism.pipeline_parallel_schedule";
@@ -190,9 +190,9 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     plan.virtual_stages = (counts.len() / p).max(1);
     if let ScheduleChoice::Actions(custom) = &plan.schedule {
         let shape = plan.pipeline_shape();
-        let same =
+        let matches =
             |known: &&&dyn Schedule| known.check(shape).is_ok() && known.lists(shape) == *custom.own_lists();
-        if let Some(known) = SCHEDULES.iter().find(same) {
+        if let Some(known) = SCHEDULES.iter().find(matches) {
             plan.schedule = known.name().into();
         }
     }
@@ -201,7 +201,7 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     let choices = match (mode.as_str(), kind.parse::<usize>()) {
         ("none", _) => stages(&counts, Recompute::None),
         ("full", _) => stages(&counts, Recompute::Full),
-        // Every n-th block whole.
+        // Every n-th block in full.
         ("selective", Ok(step)) if step > 0 => {
             let mut layer = 0;
             let mut stages = stages(&counts, Recompute::None);
@@ -240,7 +240,7 @@ fn blocks_of(names: &Value) -> usize {
     names.iter().filter(|name| name.as_str().is_some_and(|name| name.starts_with("layers."))).count()
 }
 
-/// The blocks of each stage where no list says them: embedding and output weigh as much as some blocks.
+/// The blocks of each stage without a list of modules: embedding and output count as some blocks each.
 fn shares(tables: &Tables, request: &Request, plan: &Plan, blocks: usize) -> Result<Vec<usize>, SpecError> {
     let key = |name: &str| format!("parallelism.pipeline_parallel_{name}");
     let first = tables.count(&key("first_stage_less_layers"), LAYERS.or_zero())?.unwrap_or(1);
@@ -256,7 +256,7 @@ fn shares(tables: &Tables, request: &Request, plan: &Plan, blocks: usize) -> Res
         _ => p * if loops { 2 } else { 1 },
     };
     let weight = blocks + first + last;
-    // The first stages take one more where it does not divide evenly.
+    // The first stages take the remainder.
     let share = |stage: usize| weight / stages + usize::from(stage < weight % stages);
     let mut counts: Vec<usize> = (0..stages).map(share).collect();
     let too_few =
@@ -274,18 +274,18 @@ fn shares(tables: &Tables, request: &Request, plan: &Plan, blocks: usize) -> Res
 }
 
 fn experts(tables: &Tables, plan: &mut Plan) -> Result<(), SpecError> {
-    let own = tables.count("parallelism.expert_parallel_degree", RANKS.or_zero())?.unwrap_or(1).max(1);
+    let ranks = tables.count("parallelism.expert_parallel_degree", RANKS.or_zero())?.unwrap_or(1).max(1);
     let tensor = tables.count("parallelism.expert_tensor_parallel_degree", RANKS)?.unwrap_or(1);
     let backend = tables.text("parallelism.expert_parallel_comm_backend")?;
     if !crate::export::fields::has_experts(plan) {
         return Ok(());
     }
-    plan.mesh.expert = own;
-    plan.mesh.expert_tensor = (own > 1 && tensor != plan.mesh.tensor).then_some(tensor);
+    plan.mesh.expert = ranks;
+    plan.mesh.expert_tensor = (ranks > 1 && tensor != plan.mesh.tensor).then_some(tensor);
     if backend.as_deref() == Some("deepep") {
         plan.experts.dispatcher = "by-node".into();
         let in_node = plan.cluster.node.gpus.value / plan.mesh.expert_tensor();
-        plan.mesh.expert_inner = own.min(in_node.max(1));
+        plan.mesh.expert_inner = ranks.min(in_node.max(1));
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! The kind of an op by the name that its library gives it.
 //!
-//! What has no such name goes through memory once, as most of a framework's own kernels do.
+//! Unknown names count as elementwise, as most kernels of frameworks are.
 
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_timeline::kinds::OpKind;
 
-/// The kind of an op by its name; none where no rule knows it.
+/// The kind of an op by its name; `None` if no rule knows it.
 pub(super) fn kind(name: &str) -> Option<OpKind> {
     let name = name.to_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));

@@ -1,7 +1,7 @@
-//! The shape of a kernel from the operator that called it: its name, the sizes of its inputs, and what else it was told.
+//! The shape of a kernel from the operator that launched it: its name, the sizes of its inputs, and its scalars.
 //!
-//! Operators are those of PyTorch (`aten/src/ATen/native/native_functions.yaml`) and of flash-attn. Where two sizes do not
-//! fit together, or a rule does not know the operator, there is no shape, and no guess.
+//! Operators are those of PyTorch (`aten/src/ATen/native/native_functions.yaml`) and of flash-attn. If two
+//! sizes do not match, or the operator is unknown, there is no shape, and no guess.
 
 use trainwright_spec::limits;
 use trainwright_spec::model::Mask;
@@ -13,9 +13,9 @@ use trainwright_spec::program::{Access, Direction, FlashVersion, FusedAttention,
 pub struct Call {
     /// Its name: `aten::mm`.
     pub name: String,
-    /// The sizes of each input; empty for what is no tensor.
+    /// The sizes of each input; empty if it is no tensor.
     pub sizes: Vec<Vec<usize>>,
-    /// The precision of the first tensor, if the profiler wrote it down.
+    /// The precision of the first tensor, if the profiler recorded it.
     pub precision: Option<Precision>,
     /// Inputs that are no tensors, as text: `True`.
     pub scalars: Vec<String>,
@@ -25,9 +25,9 @@ pub struct Call {
 struct Attention {
     names: &'static [&'static str],
     direction: Direction,
-    /// Of the queries; keys and values follow.
+    /// Input of the queries; keys and values follow.
     first: usize,
-    /// Of the flag that masks later keys.
+    /// Input of the flag that masks later keys.
     causal: usize,
     layout: Layout,
 }
@@ -121,7 +121,7 @@ const ELEMENTWISE: &[&str] = &[
     "threshold_backward",
 ];
 
-/// The same with sums along a dim.
+/// Elementwise operators with sums along a dim.
 const REDUCTION: &[&str] = &[
     "native_layer_norm",
     "_fused_rms_norm",
@@ -133,7 +133,7 @@ const REDUCTION: &[&str] = &[
 
 impl Call {
     /// The kernel that it calls, if its shape is known; `None` also for tensors of more than `limits::BYTES` elements, which
-    /// no GPU holds. `otherwise` is the precision where the profiler wrote none down.
+    /// no GPU holds. `otherwise` is the precision if the profiler recorded none.
     pub fn kernel(&self, otherwise: Option<Precision>) -> Option<Kernel> {
         let precision = self.precision.or(otherwise)?;
         if self.sizes.iter().any(|sizes| elements(sizes) > limits::BYTES) {
@@ -153,10 +153,10 @@ impl Call {
 
     fn gemm(&self, first: usize, precision: Precision) -> Option<Kernel> {
         match (self.sizes.get(first)?.as_slice(), self.sizes.get(first + 1)?.as_slice()) {
-            ([m, k], [same, n]) if k == same => {
+            ([m, k], [k_right, n]) if k == k_right => {
                 Some(Kernel::Gemm { count: 1, m: *m, n: *n, k: *k, precision })
             }
-            ([count, m, k], [too, same, n]) if k == same && count == too => {
+            ([count, m, k], [count_right, k_right, n]) if k == k_right && count == count_right => {
                 Some(Kernel::Gemm { count: *count, m: *m, n: *n, k: *k, precision })
             }
             _ => None,
@@ -165,10 +165,10 @@ impl Call {
 
     fn attention(&self, known: &Attention, precision: Precision) -> Option<Kernel> {
         let dims = |input: usize| -> Option<[usize; 4]> {
-            let own: [usize; 4] = self.sizes.get(known.first + input)?.as_slice().try_into().ok()?;
+            let dims: [usize; 4] = self.sizes.get(known.first + input)?.as_slice().try_into().ok()?;
             Some(match known.layout {
-                Layout::HeadsFirst => own,
-                Layout::SequenceFirst => [own[0], own[2], own[1], own[3]],
+                Layout::HeadsFirst => dims,
+                Layout::SequenceFirst => [dims[0], dims[2], dims[1], dims[3]],
             })
         };
         let ([batch, heads, queries, head_dim], [_, kv_heads, keys, _], [_, _, _, value_head_dim]) =
@@ -195,7 +195,7 @@ impl Call {
 
     fn streaming(&self, precision: Precision) -> Option<Kernel> {
         let name = self.name.strip_prefix("aten::")?;
-        // What works in place has the same name with a line behind it.
+        // Operators in place have a trailing underscore.
         let name = name.strip_suffix('_').unwrap_or(name);
         let access = match name {
             _ if ELEMENTWISE.contains(&name) => Access::Elementwise,
@@ -204,7 +204,7 @@ impl Call {
         };
         let read: f64 = self.sizes.iter().map(|sizes| elements(sizes)).sum();
         let largest = self.sizes.iter().map(|sizes| elements(sizes)).fold(0.0, f64::max);
-        // A copy's first input is where it goes.
+        // A copy's first input is its destination.
         let read = if name == "copy" { read - largest } else { read };
         let element = precision.base().storage_bytes();
         let (read, written) = (element * read, element * largest);
@@ -212,7 +212,7 @@ impl Call {
     }
 }
 
-/// Elements of a tensor of these sizes, none where there are no sizes.
+/// Elements of a tensor of these sizes; 0 without sizes.
 fn elements(sizes: &[usize]) -> f64 {
     if sizes.is_empty() { 0.0 } else { sizes.iter().map(|size| *size as f64).product() }
 }
@@ -288,7 +288,7 @@ mod tests {
         };
         let found = call(flash, qkv, &["", "", "", "0.", "True", "False"]).kernel(None);
         assert_eq!(found, expected(Direction::Forward, Mask::Causal));
-        assert_eq!(call(flash, qkv, &["", "", ""]).kernel(None), None, "nobody says whether it is causal");
+        assert_eq!(call(flash, qkv, &["", "", ""]).kernel(None), None, "it is unknown whether it is causal");
         let ours = "[[2, 64, 8, 32], [2, 64, 4, 32], [2, 64, 4, 32]]";
         let found = call("flash_attn::_flash_attn_forward", ours, &["", "", "", "0.", "0.1", "False"]);
         assert_eq!(found.kernel(None), expected(Direction::Forward, Mask::Full));

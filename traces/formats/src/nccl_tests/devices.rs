@@ -3,7 +3,7 @@
 use super::{LogError, LoggedGroup};
 use std::collections::BTreeMap;
 
-/// What the device lines of one run say.
+/// The device lines of one run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Devices {
     ranks: BTreeMap<usize, Device>,
@@ -17,7 +17,7 @@ struct Device {
 }
 
 impl Devices {
-    /// Adds the rank of a comment line (without its `#`) such as
+    /// Adds the rank of a comment line (without its `#`) like
     /// `Rank  3 Group  0 Pid  4711 on  node-a device  3 [0x0f] NVIDIA A100`; other lines are left alone.
     pub fn add(&mut self, comment: &str, origin: &str, line: usize) -> Result<(), LogError> {
         let words: Vec<&str> = comment.split_whitespace().collect();
@@ -45,7 +45,7 @@ impl Devices {
         self.ranks.values().next()?.name.clone()
     }
 
-    /// The group of the first rank, which is the one whose times are printed; none if ranks are missing.
+    /// The group of the first rank, whose times are printed; `None` if ranks are missing.
     pub fn group(&self, origin: &str) -> Result<Option<LoggedGroup>, LogError> {
         let complete = self.ranks.keys().enumerate().all(|(index, rank)| index == *rank);
         let Some(first) = self.ranks.values().next().filter(|_| complete) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Which collective a log is of: by the name of the program, or by what the table gives away.
+//! The collective of a log: by the name of the program, or by the numbers of its table.
 
 use trainwright_spec::collective::CollectiveKind;
 
@@ -9,7 +9,7 @@ pub(super) fn named(line: &str) -> Option<CollectiveKind> {
     programs.filter(|word| word.ends_with("_perf")).find_map(|word| word.parse().ok())
 }
 
-/// What the columns of one row give away.
+/// Properties of the collective that one row shows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hints {
     /// Whether values are added: the column `redop` has a name other than `none`.
@@ -22,8 +22,8 @@ pub(super) struct Hints {
     pub bus_bandwidth: f64,
 }
 
-/// The one collective over `ranks` that a row can be of; none if there is another one that looks alike.
-pub(super) fn told_by(hints: Hints, ranks: usize) -> Option<CollectiveKind> {
+/// The only collective over `ranks` with these properties; `None` if there are several.
+pub(super) fn infer(hints: Hints, ranks: usize) -> Option<CollectiveKind> {
     let ratio = hints.bus_bandwidth / hints.algorithm_bandwidth;
     // Half of the last printed digit, in both.
     let slack = 0.005 * (1.0 + ratio) / hints.algorithm_bandwidth;

@@ -1,7 +1,7 @@
 //! Reading a log, line by line.
 
 use super::devices::Devices;
-use super::infer::{Hints, named, told_by};
+use super::infer::{Hints, infer, named};
 use super::{LogError, LoggedSweep, LoggedTime};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::{Bytes, Seconds};
@@ -95,12 +95,12 @@ impl Reader {
         }
         let group = self.devices.group(origin)?;
         let ranks = group.map(|group| group.nodes * group.ranks_per_node);
-        let told = || table.hints.zip(ranks).and_then(|(hints, ranks)| told_by(hints, ranks));
+        let inferred = || table.hints.zip(ranks).and_then(|(hints, ranks)| infer(hints, ranks));
         let versions: Vec<&str> =
             [&self.library, &self.tests].into_iter().flatten().map(String::as_str).collect();
         self.sweeps.push(LoggedSweep {
             line: table.line,
-            collective: self.program.take().or_else(told),
+            collective: self.program.take().or_else(inferred),
             group,
             gpu: self.devices.gpu(),
             software: (!versions.is_empty()).then(|| versions.join(", ")),
@@ -111,22 +111,22 @@ impl Reader {
     }
 }
 
-/// Comments after which no row can follow.
+/// Comments that end a table.
 const END: [&str; 5] =
     ["Out of bounds values", "Avg bus bandwidth", "Collective test", "nThread", "nccl-tests version"];
 
 /// The columns of a table, by their names.
 struct Columns {
-    /// What stands before the names' `#`: the launcher's prefix.
+    /// The launcher's prefix, before the `#` of the names.
     prefix: String,
     names: Vec<String>,
-    /// Where the names of the second half start, which is measured in place.
+    /// The first column of the second half, which is measured in place.
     in_place: Option<usize>,
     time: usize,
 }
 
 impl Columns {
-    /// The columns that a line names, if it is such a line.
+    /// The columns of a line of column names; `None` for other lines.
     fn of(text: &str) -> Option<Columns> {
         let start = text.find("size")?;
         let names: Vec<String> = text[start..].split_whitespace().map(str::to_string).collect();
@@ -143,13 +143,13 @@ impl Columns {
         Some(Columns { prefix, names, in_place, time })
     }
 
-    /// How many cells a row has: the time of day, under one name, is two.
+    /// Cells of a row: a timestamp has one name and two cells.
     fn cells(&self) -> usize {
         self.names.len() + usize::from(self.names.iter().any(|name| name == "timestamp"))
     }
 
-    /// The cells of a row; none for a line that is none. A row starts with two whole numbers, after the launcher's
-    /// prefix; where that differs from line to line, such as a time, it is what stands before the last cells.
+    /// The cells of a row; `None` for other lines. A row starts with two integers, after the launcher's prefix. If the
+    /// prefix differs from line to line, such as a time, the row is the last cells of the line.
     fn row<'a>(&self, text: &'a str) -> Option<Vec<&'a str>> {
         let counts = |cells: &[&str]| cells.iter().take(2).all(|cell| cell.parse::<u64>().is_ok());
         let rest = text.strip_prefix(self.prefix.as_str()).unwrap_or(text);
@@ -162,7 +162,7 @@ impl Columns {
     }
 
     fn at(&self, name: &str) -> Option<usize> {
-        self.names.iter().position(|own| own == name)
+        self.names.iter().position(|column| column == name)
     }
 }
 
@@ -180,7 +180,7 @@ impl Table {
             Some(missing) if missing == half => half,
             _ => return refuse(format!("{} columns, not {}", columns.cells(), cells.len())),
         };
-        // Names that stand there twice make a half as long as they like: what a row has not is empty.
+        // With repeated names a half may be longer than the row: missing cells are empty.
         let cell = |index: usize| {
             let at = if index < columns.time { index } else { index - skipped };
             cells.get(at).copied().unwrap_or_default()
@@ -199,7 +199,7 @@ impl Table {
         let Some(time) = value(first).filter(|time| *time > 0.0) else {
             return refuse(format!("a time above 0 in column {}", first - skipped + 1));
         };
-        let bytes: f64 = cell(0).parse().expect("a row starts with whole numbers");
+        let bytes: f64 = cell(0).parse().expect("a row starts with integers");
         if bytes == 0.0 {
             return Ok(());
         }

@@ -1,26 +1,26 @@
-//! Writing a log, so that what reads those of nccl-tests can read a forecast.
+//! Writing a forecast as a log, for tools that read those of nccl-tests.
 
 use std::fmt::Write;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// What a log of a forecast says.
+/// A forecast as a log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast<'a> {
     /// Which collective.
     pub collective: CollectiveKind,
     /// Node and device of each rank.
     pub ranks: &'a [(usize, usize)],
-    /// What the ranks are.
+    /// The name of the GPUs.
     pub gpu: &'a str,
     /// Sizes and times.
     pub times: &'a [(Bytes, Seconds)],
 }
 
-/// Bytes of an element: `float`, which nccl-tests takes if nothing else is said.
+/// Bytes of an element: `float`, the default of nccl-tests.
 const ELEMENT: f64 = 4.0;
 
-/// Writes a log. Both halves have the same times: a forecast does not tell buffers apart.
+/// Writes a log. Both halves have the same times: a forecast does not depend on the buffers.
 pub fn write(forecast: &Forecast) -> String {
     let Forecast { collective, gpu, times, .. } = forecast;
     let ranks = forecast.ranks.len();
@@ -94,7 +94,7 @@ fn program(collective: CollectiveKind) -> String {
     name + "_perf"
 }
 
-/// Into how many parts the elements are divided for the column `count`; what stands under `redop` and `root`.
+/// Parts into which the elements are divided for the column `count`, and the cells of `redop` and `root`.
 fn columns(collective: CollectiveKind, ranks: usize) -> (f64, &'static str, &'static str) {
     match collective {
         CollectiveKind::AllReduce => (1.0, "sum", "-1"),
@@ -106,7 +106,7 @@ fn columns(collective: CollectiveKind, ranks: usize) -> (f64, &'static str, &'st
     }
 }
 
-/// A number in so many characters, with two decimals at most.
+/// A number in `width` characters, with at most two decimals.
 fn fitted(value: f64, width: usize) -> String {
     let with = |decimals: usize| format!("{value:width$.decimals$}");
     let short = [2, 1, 0].into_iter().map(with).find(|text| text.len() <= width);

@@ -52,14 +52,14 @@ fn every_op_has_a_node_that_waits_for_earlier_ones_only() {
 }
 
 #[test]
-fn messages_and_collectives_meet() {
+fn messages_and_collectives_match() {
     let (program, traces) = traces();
     let ends = |kind: NodeType, other: &str| {
         let mut ends: BTreeMap<(i64, i64, i64, i64), usize> = BTreeMap::new();
         for (rank, nodes) in traces.iter().enumerate() {
             for node in nodes.iter().filter(|node| node.kind == kind as i32) {
-                let (own, peer) = (rank as i64, number(node, other));
-                let (from, to) = if kind == NodeType::Send { (own, peer) } else { (peer, own) };
+                let (this, peer) = (rank as i64, number(node, other));
+                let (from, to) = if kind == NodeType::Send { (this, peer) } else { (peer, this) };
                 *ends.entry((from, to, number(node, "comm_tag"), number(node, "comm_size"))).or_default() +=
                     1;
             }
@@ -70,26 +70,30 @@ fn messages_and_collectives_meet() {
     // Four pipelines of two stages, four microbatches, one message each way.
     assert_eq!(sent.len(), 4 * 4 * 2);
     assert_eq!(sent, received);
-    assert!(sent.values().all(|count| *count == 1), "tags tell messages apart");
+    assert!(sent.values().all(|count| *count == 1), "tags distinguish messages");
     // Every member of a group does the same collectives in the same order.
     for (index, group) in program.groups.iter().enumerate() {
-        let own = |rank: usize| -> Vec<(i64, i64)> {
+        let collectives_of = |rank: usize| -> Vec<(i64, i64)> {
             let name = Some(Value::Text(index.to_string()));
-            let named =
-                |node: &&Node| node.attributes.iter().any(|own| own.name == "pg_name" && own.value == name);
+            let named = |node: &&Node| {
+                node.attributes.iter().any(|attribute| attribute.name == "pg_name" && attribute.value == name)
+            };
             let collectives = traces[rank].iter().filter(|node| node.kind == NodeType::Collective as i32);
             collectives
                 .filter(named)
                 .map(|node| (number(node, "comm_type"), number(node, "comm_size")))
                 .collect()
         };
-        assert!(group.ranks.iter().all(|rank| own(*rank) == own(group.ranks[0])), "group {index}");
+        assert!(
+            group.ranks.iter().all(|rank| collectives_of(*rank) == collectives_of(group.ranks[0])),
+            "group {index}"
+        );
     }
     assert!(groups(&program).starts_with("{\n  \"0\": ["));
 }
 
 #[test]
-fn what_is_no_trace_is_refused() {
+fn other_files_are_refused() {
     let error = read(&[200, 1, 2], "file").unwrap_err().to_string();
     assert!(error.starts_with("file: not an execution trace of Chakra: "), "{error}");
 }

@@ -15,7 +15,7 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Place;
 use trainwright_spec::stack::Stack;
 
-/// A plan of GPT-2 on one node of eight H100, with Megatron-Core, where nothing else is said.
+/// A plan of GPT-2 on one node of eight H100, with Megatron-Core and defaults.
 pub fn plain() -> Plan {
     let model = preset("gpt2").unwrap();
     Plan {
@@ -45,7 +45,7 @@ pub fn plain() -> Plan {
     }
 }
 
-/// What a stack has to have so that a plan's other choices decide whether it is legal.
+/// A stack with all features, so that a plan's other choices decide whether it is legal.
 fn able(name: &str) -> Stack {
     let stack = Stack::from_name(name).unwrap();
     let schemes = DATA_SCHEMES.iter().map(|scheme| scheme.name().to_string());
@@ -103,8 +103,8 @@ fn offloads() -> impl Strategy<Value = Offload> {
     ])
 }
 
-/// Legal plans of models of `names`, cut to a few blocks if `whole` is not set.
-pub fn plans(names: &'static [&'static str], whole: bool) -> impl Strategy<Value = Plan> {
+/// Legal plans of models of `names`, cut to a few blocks unless `full_model`.
+pub fn plans(names: &'static [&'static str], full_model: bool) -> impl Strategy<Value = Plan> {
     let axes = || select(vec![1usize, 2, 4]);
     let mesh = (axes(), axes(), axes(), select(vec![1usize, 1, 2]), select(vec![1usize, 1, 2]));
     let schedules = vec![
@@ -132,7 +132,7 @@ pub fn plans(names: &'static [&'static str], whole: bool) -> impl Strategy<Value
         let (precision, optimizer, gradient_clipping, micro_batch) = job;
         let ((recompute, full), state, offload, data_sharding, sequence_parallel) = rest;
         let stages = ranks * virtual_stages;
-        let model = if whole { preset(model).unwrap() } else { cut(model, 2 * stages) };
+        let model = if full_model { preset(model).unwrap() } else { cut(model, 2 * stages) };
         let experts = model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_)));
         let gpus = tensor * ranks * data * context;
         let mut cluster = Cluster::from_name(&format!("dgx-h100:{}", gpus.div_ceil(8))).unwrap();

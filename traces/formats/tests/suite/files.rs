@@ -55,11 +55,15 @@ fn every_tool_gets_the_sizes_of_the_mesh() {
     assert_eq!(expected.len(), EXPORTERS.len());
     for (name, line) in expected {
         let exported = export(&plan, exporter(name).unwrap());
-        assert!(exported.files[0].text.lines().any(|own| own == line), "{name}:\n{}", exported.files[0].text);
+        assert!(
+            exported.files[0].text.lines().any(|other| other == line),
+            "{name}:\n{}",
+            exported.files[0].text
+        );
     }
 }
 
-/// Megatron-LM's parser takes `--rotary-base` as a whole number, and refuses 500000.0.
+/// Megatron-LM's parser takes `--rotary-base` as an integer, and refuses 500000.0.
 #[test]
 fn megatron_gets_the_base_of_rotary_positions_as_a_whole_number() {
     let mut plan = plain();
@@ -72,7 +76,7 @@ fn megatron_gets_the_base_of_rotary_positions_as_a_whole_number() {
     assert!(text(&plan).contains("the base of rotary positions is a whole number"));
 }
 
-/// A schedule that torchtitan has no name for goes beside it as a table.
+/// A schedule that torchtitan has no name for is written as a table.
 #[test]
 fn torchtitan_gets_schedules_as_tables() {
     let mut plan = plain();
@@ -106,7 +110,7 @@ fn torchtitan_gets_schedules_as_tables() {
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_named() {
+fn faults_of_a_file_are_named() {
     let check = |tool: &str, text: &str, expected: &str| {
         let request = Request {
             text,
@@ -195,13 +199,14 @@ fn what_is_wrong_in_a_file_is_named() {
 #[test]
 fn registries_have_names_and_summaries() {
     let names: Vec<&str> = EXPORTERS.iter().map(|tool| tool.name()).collect();
-    assert!(IMPORTERS.iter().all(|tool| names.contains(&tool.name())), "what is read can be written");
+    assert!(IMPORTERS.iter().all(|tool| names.contains(&tool.name())), "every importer has an exporter");
     let plan: Plan = plain();
     for tool in EXPORTERS {
         assert!(!tool.summary().is_empty() && !tool.source().is_empty(), "{}", tool.name());
         let exported = export(&plan, *tool);
-        let unsaid = exported.unsaid.iter().flat_map(|unsaid| &unsaid.fields).count();
-        let said = tool.comment().is_none() || exported.files[0].text.contains("Not said") == (unsaid > 0);
-        assert!(said, "{}", tool.name());
+        let omitted = exported.omissions.iter().flat_map(|omission| &omission.fields).count();
+        let has_comment =
+            tool.comment().is_none() || exported.files[0].text.contains("Not said") == (omitted > 0);
+        assert!(has_comment, "{}", tool.name());
     }
 }

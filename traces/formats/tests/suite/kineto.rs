@@ -21,15 +21,16 @@ fn gpt() -> String {
 #[test]
 fn operators_with_shapes_are_a_profile() {
     let profile = read(&gpt(), "gpt").unwrap().profile("gpt").unwrap();
-    let count =
-        |wanted: &dyn Fn(&Kernel) -> bool| profile.kernels.iter().filter(|own| wanted(&own.kernel)).count();
+    let count = |wanted: &dyn Fn(&Kernel) -> bool| {
+        profile.kernels.iter().filter(|measured| wanted(&measured.kernel)).count()
+    };
     let product = |m, n, k| Kernel::Gemm { count: 1, m, n, k, precision: Precision::Fp32 };
     // Forward of the four layers, and of the head, which is as large as the third; each has a product for its input's and
     // one for its weight's gradient.
     for kernel in
         [product(128, 384, 128), product(128, 128, 128), product(128, 512, 128), product(128, 128, 512)]
     {
-        assert_eq!(count(&|own| *own == kernel), 1, "{kernel:?}");
+        assert_eq!(count(&|other| *other == kernel), 1, "{kernel:?}");
     }
     for wanted in [Direction::Forward, Direction::Backward] {
         let is_attention = |kernel: &Kernel| {
@@ -87,21 +88,21 @@ fn a_trace_of_kernels() {
     let of = |kind| step.kinds.0[&kind];
     let micros = |time: f64| Seconds::new(time * 1e-6);
     assert_eq!((step.steps, step.device, step.step_time), (1, Device::Gpu, micros(1000.0)));
-    let near = |kind, count, time: f64| {
-        let (own, total) = of(kind);
-        assert_eq!(own, count, "{kind}");
+    let check = |kind, count, time: f64| {
+        let (found, total) = of(kind);
+        assert_eq!(found, count, "{kind}");
         assert!((total.get() * 1e6 - time).abs() < 1e-9, "{kind}: {total}");
     };
-    near(OpKind::Gemm, 2, 150.0);
-    near(OpKind::Attention, 1, 40.0);
-    near(OpKind::Collective(CollectiveKind::AllReduce), 1, 300.0);
-    near(OpKind::Collective(CollectiveKind::ReduceScatter), 1, 20.0);
-    near(OpKind::Message, 1, 10.0);
-    near(OpKind::Elementwise, 2, 8.0);
+    check(OpKind::Gemm, 2, 150.0);
+    check(OpKind::Attention, 1, 40.0);
+    check(OpKind::Collective(CollectiveKind::AllReduce), 1, 300.0);
+    check(OpKind::Collective(CollectiveKind::ReduceScatter), 1, 20.0);
+    check(OpKind::Message, 1, 10.0);
+    check(OpKind::Elementwise, 2, 8.0);
     assert_eq!(step.others, [("somebody's own".to_string(), micros(3.0))]);
 }
 
-/// A product took two kernels; what their operator says is the shape of both together.
+/// A product launched two kernels; the shape of their operator is that of both together.
 #[test]
 fn kernels_get_the_shape_of_the_operator_that_launched_them() {
     let operator = r#"{"ph":"X","cat":"cpu_op","name":"aten::mm","tid":1,"ts":0,"dur":9,"args":{"External id":12,
@@ -121,7 +122,7 @@ fn kernels_get_the_shape_of_the_operator_that_launched_them() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused() {
+fn other_files_are_refused() {
     let check = |text: &str, expected: &str| {
         let error = read(text, "file").unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");

@@ -58,7 +58,7 @@ fn times(sweep: &LoggedSweep) -> Vec<(f64, f64)> {
 const EXPECTED: [(f64, f64); 2] = [(1024.0, 25.0), (1048576.0, 80.0)];
 
 #[test]
-fn a_log_says_who_did_what_how_fast() {
+fn a_log_has_group_collective_and_times() {
     let sweep = one(NEW);
     assert_eq!(sweep.collective, Some(AllReduce));
     assert_eq!(sweep.group, Some(LoggedGroup { nodes: 2, ranks_per_node: 2, groups: 1 }));
@@ -164,7 +164,7 @@ fn several_runs_in_one_log_are_several_sweeps() {
     assert_eq!((sweeps.len(), of(0), of(1)), (2, (Some(AllReduce), 2), (Some(AllGather), 1)));
 }
 
-/// Without a name, the ratio of both bandwidths, the operation and the root tell most collectives apart.
+/// Without a name, the ratio of both bandwidths, the operation and the root identify most collectives.
 #[test]
 fn the_table_tells_most_collectives() {
     let check = |ratio: f64, operation: &str, root: &str, expected: Option<CollectiveKind>| {
@@ -190,7 +190,7 @@ fn a_list_of_some_ranks_is_no_group() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_with_its_line() {
+fn faults_are_refused_with_their_line() {
     let check = |text: &str, message: &str| {
         let error: LogError = read(text, "a.log").unwrap_err();
         assert_eq!(error.to_string(), message);

@@ -25,8 +25,8 @@ fn kernels_and_copies_add_up_by_kind() {
     assert_eq!((step.steps, step.device), (2, Device::Gpu));
     assert!((step.step_time / micros(1000.0) - 1.0).abs() < 1e-9, "{}", step.step_time);
     let check = |kind, count, time: f64| {
-        let (own, total) = step.kinds.0[&kind];
-        assert!(own == count && (total / micros(time) - 1.0).abs() < 1e-9, "{kind}: {own} {total}");
+        let (found, total) = step.kinds.0[&kind];
+        assert!(found == count && (total / micros(time) - 1.0).abs() < 1e-9, "{kind}: {found} {total}");
     };
     // Two products, and the sum of a split one, which counts as what it is.
     check(OpKind::Gemm, 2, 160.0);
@@ -56,7 +56,7 @@ fn shapes_are_those_of_the_innermost_operator_around_the_launch() {
 }
 
 #[test]
-fn what_is_no_export_is_refused() {
+fn other_files_are_refused() {
     let check = |bytes: &[u8], choice: Choice, expected: &str| {
         let error = read(bytes, "file", choice).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");

@@ -1,4 +1,4 @@
-//! What a tool's files say of a plan, they say the same way round.
+//! Exported plans, imported again.
 
 use super::drafts::{plain, plans};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -13,13 +13,13 @@ use trainwright_spec::plan::{Piece, Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 
-/// What the file does not say and the importer is told.
-struct Told<'a> {
+/// Additional input of the importer, for formats without it.
+struct Extra<'a> {
     model: Option<&'a Model>,
     sequence: Option<usize>,
 }
 
-fn back(tool: &str, plan: &Plan, told: Told) -> Result<(Exported, Imported), SpecError> {
+fn import_export(tool: &str, plan: &Plan, extra: Extra) -> Result<(Exported, Imported), SpecError> {
     let exported = export(plan, exporter(tool).unwrap());
     let importer = importer(tool).unwrap();
     let request = Request {
@@ -27,51 +27,52 @@ fn back(tool: &str, plan: &Plan, told: Told) -> Result<(Exported, Imported), Spe
         origin: "file",
         cluster: plan.cluster.clone(),
         stack: Stack::from_name(importer.stack()).unwrap(),
-        model: told.model.cloned(),
-        sequence: told.sequence,
+        model: extra.model.cloned(),
+        sequence: extra.sequence,
         schedule: exported.files.get(1).map(|file| file.text.clone()),
     };
     let imported = importer.read(&request)?;
     Ok((exported, imported))
 }
 
-/// Every field that is not reported as unsaid comes back as it was, nothing is left unread, and the plan that came back
-/// is written the same way.
-fn comes_back(tool: &str, plan: &Plan, told: Told) -> bool {
+/// Checks that fields that are not omitted are imported unchanged, that nothing is left unread, and that the imported
+/// plan is exported to an equal file. Returns whether only stack, model and cluster are omitted.
+fn round_trip(tool: &str, plan: &Plan, extra: Extra) -> bool {
     let exported = export(plan, exporter(tool).unwrap());
-    let unsaid: BTreeSet<&str> =
-        exported.unsaid.iter().flat_map(|unsaid| &unsaid.fields).map(|(key, _)| *key).collect();
-    let own = |field: &&str| field.starts_with("stack") || field.starts_with("model") || *field == "cluster";
-    let whole = unsaid.iter().all(own);
-    let imported = match back(tool, plan, told) {
+    let omitted: BTreeSet<&str> =
+        exported.omissions.iter().flat_map(|omission| &omission.fields).map(|(key, _)| *key).collect();
+    let is_external =
+        |field: &&str| field.starts_with("stack") || field.starts_with("model") || *field == "cluster";
+    let complete = omitted.iter().all(is_external);
+    let imported = match import_export(tool, plan, extra) {
         Ok((_, imported)) => imported,
-        // What stands for a choice that the tool does not have need not go with the others.
-        Err(_) if !whole => return false,
+        // The replacement of an omitted choice may contradict the others.
+        Err(_) if !complete => return false,
         Err(error) => panic!("{tool}: {error}\n{}", exported.files[0].text),
     };
-    for field in FIELDS.iter().filter(|field| !unsaid.contains(field.key)) {
+    for field in FIELDS.iter().filter(|field| !omitted.contains(field.key)) {
         let (before, after) = ((field.value)(plan), (field.value)(&imported.plan));
         assert_eq!(before, after, "{tool}: {}\n{}", field.key, exported.files[0].text);
     }
     assert_eq!(imported.unread, Vec::<String>::new(), "{tool}");
     let again = export(&imported.plan, exporter(tool).unwrap());
-    let said = |exported: &Exported| -> Vec<String> {
+    let settings = |exported: &Exported| -> Vec<String> {
         let lines = exported.files[0].text.lines().filter(|line| !line.starts_with('#'));
         lines.map(String::from).collect()
     };
-    let (once, twice) = (said(&exported), said(&again));
+    let (once, twice) = (settings(&exported), settings(&again));
     let other = once.iter().zip(&twice).find(|(one, two)| one != two);
     assert_eq!((other, once.len()), (None, twice.len()), "{tool}");
-    whole
+    complete
 }
 
-/// How many of `cases` plans of `names` a tool can say whole, kernels and model aside.
-fn whole(
+/// How many of `cases` random plans of `names` a tool expresses without omissions but stack, model and cluster.
+fn complete_round_trips(
     tool: &str,
     names: &'static [&'static str],
     cut: bool,
     cases: u32,
-    told: fn(&Plan) -> Told,
+    extra: fn(&Plan) -> Extra,
 ) -> usize {
     let config = Config {
         cases,
@@ -82,7 +83,7 @@ fn whole(
     };
     let count = std::cell::Cell::new(0);
     let run = TestRunner::new(config).run(&plans(names, !cut), |plan| {
-        count.set(count.get() + usize::from(comes_back(tool, &plan, told(&plan))));
+        count.set(count.get() + usize::from(round_trip(tool, &plan, extra(&plan))));
         Ok(())
     });
     run.unwrap();
@@ -90,28 +91,29 @@ fn whole(
 }
 
 #[test]
-fn megatron_reads_back_what_it_says() {
+fn megatron_reads_its_exports() {
     let names = &["gpt2", "llama-3-8b", "qwen3-8b", "mixtral-8x7b", "deepseek-v2", "mistral-7b", "bert-base"];
-    let count = whole("megatron-lm", names, true, 200, |_| Told { model: None, sequence: None });
-    assert!(count > 2, "only {count} plans are said whole");
+    let count =
+        complete_round_trips("megatron-lm", names, true, 200, |_| Extra { model: None, sequence: None });
+    assert!(count > 2, "only {count} plans are complete");
 }
 
 #[test]
-fn deepspeed_reads_back_what_it_says() {
+fn deepspeed_reads_its_exports() {
     let names = &["gpt2", "llama-3-8b", "mixtral-8x7b"];
-    fn told(plan: &Plan) -> Told<'_> {
-        Told { model: Some(&plan.model), sequence: Some(plan.job.sequence) }
+    fn extra(plan: &Plan) -> Extra<'_> {
+        Extra { model: Some(&plan.model), sequence: Some(plan.job.sequence) }
     }
-    let count = whole("deepspeed", names, true, 200, told);
-    // It never says the length of sequences.
+    let count = complete_round_trips("deepspeed", names, true, 200, extra);
+    // Its files have no sequence length.
     assert_eq!(count, 0);
-    assert!(comes_back_but("deepspeed", &["job.sequence"], told));
+    assert!(omits_only("deepspeed", &["job.sequence"], extra));
 }
 
 #[test]
-fn torchtitan_reads_back_what_it_says() {
+fn torchtitan_reads_its_exports() {
     let names = &["llama-3-8b", "qwen3-8b", "deepseek-v2"];
-    whole("torchtitan", names, false, 200, |_| Told { model: None, sequence: None });
+    complete_round_trips("torchtitan", names, false, 200, |_| Extra { model: None, sequence: None });
     let model = preset("llama-3-8b").unwrap();
     let plan = Plan {
         data_sharding: "fsdp".into(),
@@ -121,30 +123,31 @@ fn torchtitan_reads_back_what_it_says() {
         model,
         ..plain()
     };
-    assert!(comes_back("torchtitan", &plan, Told { model: None, sequence: None }));
+    assert!(round_trip("torchtitan", &plan, Extra { model: None, sequence: None }));
 }
 
-/// Whether nothing but `fields` and the tool's own is unsaid of a plain plan.
-fn comes_back_but(tool: &str, fields: &[&str], told: fn(&Plan) -> Told) -> bool {
+/// Whether a plain plan loses nothing but `fields`, stack, model and cluster.
+fn omits_only(tool: &str, fields: &[&str], extra: fn(&Plan) -> Extra) -> bool {
     let plan = plain();
-    let (exported, imported) = back(tool, &plan, told(&plan)).unwrap();
-    let unsaid = exported.unsaid.iter().flat_map(|unsaid| &unsaid.fields).map(|(key, _)| *key);
-    let own = |key: &&str| key.starts_with("stack") || key.starts_with("model") || *key == "cluster";
-    assert_eq!(unsaid.filter(|key| !own(key)).collect::<Vec<&str>>(), fields);
+    let (exported, imported) = import_export(tool, &plan, extra(&plan)).unwrap();
+    let omitted = exported.omissions.iter().flat_map(|omission| &omission.fields).map(|(key, _)| *key);
+    let is_external = |key: &&str| key.starts_with("stack") || key.starts_with("model") || *key == "cluster";
+    assert_eq!(omitted.filter(|key| !is_external(key)).collect::<Vec<&str>>(), fields);
     imported.plan.mesh == plan.mesh && imported.plan.job == plan.job && imported.plan.stages == plan.stages
 }
 
 /// Plans of Megatron-Core come back equal in every byte, whichever of its choices they make.
 #[test]
-fn megatron_is_the_identity_on_plans_that_it_can_say() {
+fn megatron_is_the_identity_on_plans_that_it_expresses() {
     let mut count = 0;
     let mut check = |change: &dyn Fn(&mut Plan)| {
         let mut plan = plain();
         change(&mut plan);
         plan.check("plan").unwrap();
-        let (exported, imported) = back("megatron-lm", &plan, Told { model: None, sequence: None }).unwrap();
-        let unsaid: Vec<&str> = exported.unsaid.iter().map(|unsaid| unsaid.fields[0].0).collect();
-        assert_eq!(unsaid, ["cluster"]);
+        let (exported, imported) =
+            import_export("megatron-lm", &plan, Extra { model: None, sequence: None }).unwrap();
+        let omitted: Vec<&str> = exported.omissions.iter().map(|omission| omission.fields[0].0).collect();
+        assert_eq!(omitted, ["cluster"]);
         assert_eq!(imported.plan.to_toml(), plan.to_toml());
         count += 1;
     };

@@ -1,4 +1,4 @@
-//! What a page holds of a timeline: every action, as many spans as a browser draws easily, and the memory of each rank.
+//! The data of a timeline in a page: every action, as many spans as a browser draws easily, and the memory of each rank.
 //!
 //! ```json
 //! { "duration", "unit_s": 1e-9, "limit_bytes", "complete_until",
@@ -9,7 +9,7 @@
 //!                "memory": [ time, MiB, … ] } ] }
 //! ```
 //!
-//! Times are whole nanoseconds.
+//! Times are integer nanoseconds.
 
 use super::TimelineData;
 use serde_json::{Map, Value, json};
@@ -92,12 +92,8 @@ fn rank_data(timeline: &Timeline, rank: usize, until: Option<Picoseconds>, kinds
             lanes.insert(stream.name().into(), lane.into());
         }
     }
-    let name = match track.stands_for {
-        1 => format!("rank {}", track.rank),
-        count => format!("rank {} ×{count}", track.rank),
-    };
     json!({
-        "name": name,
+        "name": track.name(),
         "pipeline_rank": track.pipeline_rank,
         "actions": actions,
         "lanes": lanes,
@@ -105,7 +101,7 @@ fn rank_data(timeline: &Timeline, rank: usize, until: Option<Picoseconds>, kinds
     })
 }
 
-/// Times and whole MiB, in steps.
+/// Times in ns and memory in MiB, rounded, in steps.
 fn memory(timeline: &Timeline, rank: usize) -> Vec<u64> {
     let bucket = timeline.duration.0 / MOST_LEVELS as u64 + 1;
     let mut steps: Vec<(u64, u64, f64)> = Vec::new();
@@ -119,7 +115,7 @@ fn memory(timeline: &Timeline, rank: usize) -> Vec<u64> {
     steps.into_iter().flat_map(|(_, time, total)| [time, (total / 1_048_576.0).round() as u64]).collect()
 }
 
-/// The time before which few enough spans start; none if all may be shown.
+/// The time before which `MOST_SPANS` spans start; `None` if all spans are shown.
 fn complete_until(timeline: &Timeline, rows: &[usize]) -> Option<Picoseconds> {
     let mut starts: Vec<Picoseconds> =
         rows.iter().flat_map(|rank| spans_of(timeline, *rank)).map(|span| span.start).collect();
@@ -130,7 +126,7 @@ fn complete_until(timeline: &Timeline, rows: &[usize]) -> Option<Picoseconds> {
     Some(starts[MOST_SPANS])
 }
 
-/// By what a span is coloured.
+/// The kind of a span, which decides its colour.
 fn kind(span: &Span) -> String {
     match (span.activity, span.pass) {
         (Activity::Compute, Pass::Forward) => "forward".into(),

@@ -1,7 +1,7 @@
 //! The curves of memory in a picture.
 
-use super::canvas::{Anchor, Canvas, Colour, Dash, GREY, Path};
-use super::{FONT_SIZE, Frame, filled};
+use super::{FONT_SIZE, Frame, STROKE, filled, label};
+use crate::canvas::{Anchor, Canvas, Colour, Dash, GREY, Path};
 use trainwright_spec::units::Bytes;
 use trainwright_timeline::memory::{changes_of, levels};
 use trainwright_timeline::timeline::Timeline;
@@ -9,7 +9,7 @@ use trainwright_timeline::timeline::Timeline;
 const AREA: Colour = Colour([0xdf, 0xe7, 0xf2]);
 const LINE: Colour = Colour([0x3b, 0x5b, 0x8c]);
 
-/// The most that each row's rank holds.
+/// Peak memory of each row's rank.
 pub fn peaks(timeline: &Timeline, rows: &[usize]) -> Vec<Bytes> {
     let peak = |&rank: &usize| {
         levels(changes_of(timeline, rank)).map(|level| level.total()).fold(Bytes::ZERO, Bytes::max)
@@ -17,12 +17,12 @@ pub fn peaks(timeline: &Timeline, rows: &[usize]) -> Vec<Bytes> {
     rows.iter().map(peak).collect()
 }
 
-/// What stands above the curves.
+/// The heading of the curves.
 pub fn heading(peaks: &[Bytes]) -> String {
     format!("Memory of each rank with its peak; every row is {} high", highest(peaks))
 }
 
-/// Draws a curve for each row, all of them to the same scale, each with its peak as a number and, where
+/// Draws a curve for each row, all of them to the same scale, each with its peak as a number and, if
 /// there is room, as a line.
 pub fn draw(canvas: &mut Canvas, timeline: &Timeline, rows: &[usize], frame: &Frame, top: f64, pitch: f64) {
     let peaks = peaks(timeline, rows);
@@ -42,15 +42,17 @@ pub fn draw(canvas: &mut Canvas, timeline: &Timeline, rows: &[usize], frame: &Fr
         }
         let right = frame.left + frame.width;
         curve.extend([(right, before), (right, base)]);
-        canvas.path(Path { lines: vec![curve], fill: Some(AREA), stroke: LINE, dash: Dash::Solid });
+        let (lines, fill) = (vec![curve], Some(AREA));
+        canvas.path(Path { lines, fill, stroke: LINE, width: STROKE, dash: Dash::Solid });
         if pitch > FONT_SIZE {
             let level = base - peak.get() * scale;
             let lines = vec![vec![(frame.left, level), (right, level)]];
-            canvas.path(Path { lines, fill: None, stroke: GREY, dash: Dash::Dashed });
+            canvas.path(Path { lines, fill: None, stroke: GREY, width: STROKE, dash: Dash::Dashed });
         }
         if row % every == 0 {
             let middle = base - filled(pitch) / 2.0;
-            canvas.text((right + 6.0, middle + FONT_SIZE * 0.36), Anchor::Start, &peak.to_string());
+            let place = (right + 6.0, middle + FONT_SIZE * 0.36);
+            canvas.text(label(place, Anchor::Start, &peak.to_string()));
         }
     }
 }

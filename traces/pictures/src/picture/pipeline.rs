@@ -1,7 +1,7 @@
 //! The rows of actions in a picture.
 
-use super::canvas::{Anchor, Canvas, Colour};
-use super::{CHARACTER, FONT_SIZE, Frame, filled};
+use super::{CHARACTER, FONT_SIZE, Frame, filled, label};
+use crate::canvas::{Anchor, Canvas, Colour};
 use trainwright_spec::program::Pass;
 use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::Picoseconds;
@@ -9,14 +9,14 @@ use trainwright_timeline::actions::{Extent, extents, stages};
 use trainwright_timeline::sweep::{spans_of, sweep};
 use trainwright_timeline::timeline::Timeline;
 
-/// With more actions than this, a box is for several.
+/// With more actions than this, a box shows several.
 const MOST_BOXES: usize = 2000;
 /// A share of a box that is lower than this, in pixels, is not drawn.
 const LOWEST: f64 = 0.25;
 
 const IDLE_COLOR: Colour = Colour([0xec; 3]);
 
-/// What a rank's time goes to, in the order in which shares are stacked.
+/// What a rank does with its time, in the order in which shares are stacked.
 ///
 /// The colours are of Okabe and Ito's palette, which stays distinct with the common kinds of colour blindness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ enum Use {
     Forward,
     Recompute,
     Backward,
-    /// The half of backward that makes the gradients of weights, where it runs apart.
+    /// The half of backward that computes the gradients of weights, if the schedule splits backward.
     WeightGradient,
     Update,
     Exposed,
@@ -42,7 +42,7 @@ impl Use {
         Use::Offload,
     ];
 
-    /// What a kernel of this pass in a run of this action is.
+    /// The use of a kernel of this pass within this action.
     fn of(pass: Pass, action: Option<Action>) -> Use {
         match pass {
             Pass::Forward => Use::Forward,
@@ -80,9 +80,9 @@ impl Use {
     }
 }
 
-/// A time that goes to one use.
+/// An interval of time with one use.
 #[derive(Debug, Clone, Copy)]
-struct Piece {
+struct Interval {
     start: u64,
     end: u64,
     to: Use,
@@ -94,10 +94,10 @@ struct Row {
     name: String,
     extents: Vec<Extent>,
     /// In order; between them the rank is idle.
-    pieces: Vec<Piece>,
+    intervals: Vec<Interval>,
 }
 
-/// Everything that the rows show.
+/// The rows of all ranks.
 #[derive(Debug)]
 pub struct Pipeline {
     rows: Vec<Row>,
@@ -107,14 +107,14 @@ impl Pipeline {
     /// Reads the rows, which are indices into `Timeline::ranks`.
     pub fn new(timeline: &Timeline, rows: &[usize]) -> Pipeline {
         let row = |&rank: &usize| Row {
-            name: super::label(timeline, rank),
+            name: timeline.ranks[rank].name(),
             extents: extents(timeline, rank),
-            pieces: pieces(timeline, rank),
+            intervals: intervals(timeline, rank),
         };
         Pipeline { rows: rows.iter().map(row).collect() }
     }
 
-    /// An even number where it is not one, so that the boxes of alternating forwards and backwards look alike.
+    /// One or an even number, so that the boxes of alternating forwards and backwards look alike.
     fn actions_in_a_box(&self) -> usize {
         let actions: usize = self.rows.iter().map(|row| row.extents.len()).sum();
         if actions <= MOST_BOXES { 1 } else { actions.div_ceil(MOST_BOXES).next_multiple_of(2) }
@@ -122,7 +122,8 @@ impl Pipeline {
 
     /// Colours and names of what there is in the picture.
     pub fn legend(&self) -> Vec<(Colour, &'static str)> {
-        let is_used = |to: &Use| self.rows.iter().any(|row| row.pieces.iter().any(|piece| piece.to == *to));
+        let is_used =
+            |to: &Use| self.rows.iter().any(|row| row.intervals.iter().any(|interval| interval.to == *to));
         let used = Use::ALL.into_iter().filter(is_used);
         let mut entries: Vec<_> = used.map(|to| (to.color(), to.name())).collect();
         entries.push((IDLE_COLOR, "idle"));
@@ -157,20 +158,20 @@ struct Place<'a> {
 }
 
 impl Row {
-    /// Boxes, and what communication there is between them as it is.
+    /// Boxes, and between them the exposed communication at its time.
     fn draw(&self, canvas: &mut Canvas, place: &Place, actions_in_a_box: usize) {
         let Place { frame, y, height } = *place;
         canvas.rect(frame.left, y, frame.width, height, IDLE_COLOR);
-        let between = |canvas: &mut Canvas, piece: Piece| {
-            let x = frame.x(piece.start);
-            canvas.rect(x, y, frame.x(piece.end) - x, height, piece.to.color());
+        let between = |canvas: &mut Canvas, interval: Interval| {
+            let x = frame.x(interval.start);
+            canvas.rect(x, y, frame.x(interval.end) - x, height, interval.to.color());
         };
         let stages = stages(&self.extents);
-        let mut rest = self.pieces.as_slice();
+        let mut rest = self.intervals.as_slice();
         let mut before = 0;
         for group in groups(&self.extents, actions_in_a_box) {
             let (start, end) = (group[0].start.0, group[group.len() - 1].end.0);
-            during(&mut rest, before, start).for_each(|piece| between(canvas, piece));
+            during(&mut rest, before, start).for_each(|interval| between(canvas, interval));
             canvas.open_group(&self.tip(group));
             let shown = group[0].action.filter(|_| actions_in_a_box == 1);
             let lightness = shown.map_or(0.0, |action| lightness(&stages, action.stage));
@@ -181,13 +182,13 @@ impl Row {
                 let (x, right) = (frame.x(start), frame.x(end));
                 if right - x >= needed && height >= FONT_SIZE {
                     let baseline = y + height / 2.0 + FONT_SIZE * 0.36;
-                    canvas.text(((x + right) / 2.0, baseline), Anchor::Middle, &number);
+                    canvas.text(label(((x + right) / 2.0, baseline), Anchor::Middle, &number));
                 }
             }
             canvas.close_group();
             before = end;
         }
-        during(&mut rest, before, frame.duration).for_each(|piece| between(canvas, piece));
+        during(&mut rest, before, frame.duration).for_each(|interval| between(canvas, interval));
     }
 
     fn tip(&self, group: &[Extent]) -> String {
@@ -223,8 +224,8 @@ fn draw_shares(
     }
 }
 
-/// Extents in groups of up to `most` actions. An idle time longer than the action after it ends a group, which else
-/// would hide it, and work outside of the actions is for itself.
+/// Extents in groups of up to `most` actions. An idle time longer than the action after it ends a group, which would
+/// hide it otherwise. Work outside of the actions is a group of its own.
 fn groups(extents: &[Extent], most: usize) -> Vec<&[Extent]> {
     let mut groups = Vec::new();
     let mut rest = extents;
@@ -246,46 +247,44 @@ fn lightness(stages: &[usize], stage: usize) -> f64 {
     0.6 * before as f64 / stages.len() as f64
 }
 
-/// What one rank's time goes to; neighbours of the same use are one piece.
-fn pieces(timeline: &Timeline, rank: usize) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = Vec::new();
+/// The intervals of one rank; neighbours of the same use are joined.
+fn intervals(timeline: &Timeline, rank: usize) -> Vec<Interval> {
+    let mut intervals: Vec<Interval> = Vec::new();
     sweep(spans_of(timeline, rank), timeline.duration, |stretch| {
         let to = match stretch.computing {
             Some(span) => Use::of(span.pass, timeline.calls[span.call as usize].action),
-            None if stretch.beside.is_empty() => return,
-            None if stretch.beside.communicates() => Use::Exposed,
+            None if stretch.others.is_empty() => return,
+            None if stretch.others.communicates() => Use::Exposed,
             None => Use::Offload,
         };
         let (Picoseconds(start), Picoseconds(end)) = (stretch.start, stretch.end);
-        match pieces.last_mut() {
-            Some(piece) if piece.to == to && piece.end == start => piece.end = end,
-            _ => pieces.push(Piece { start, end, to }),
+        match intervals.last_mut() {
+            Some(interval) if interval.to == to && interval.end == start => interval.end = end,
+            _ => intervals.push(Interval { start, end, to }),
         }
     });
-    pieces
+    intervals
 }
 
-/// The pieces from `start` to `end`, cut to fit; drops from `rest` those that end before.
-fn during<'a>(rest: &mut &'a [Piece], start: u64, end: u64) -> impl Iterator<Item = Piece> + 'a {
-    let past = rest.iter().take_while(|piece| piece.end <= start).count();
+/// The intervals from `start` to `end`, cut to fit; drops from `rest` those that end before.
+fn during<'a>(rest: &mut &'a [Interval], start: u64, end: u64) -> impl Iterator<Item = Interval> + 'a {
+    let past = rest.iter().take_while(|interval| interval.end <= start).count();
     *rest = &rest[past..];
-    rest.iter().take_while(move |piece| start < end && piece.start < end).map(move |piece| Piece {
-        start: piece.start.max(start),
-        end: piece.end.min(end),
-        to: piece.to,
+    rest.iter().take_while(move |interval| start < end && interval.start < end).map(move |interval| {
+        Interval { start: interval.start.max(start), end: interval.end.min(end), to: interval.to }
     })
 }
 
 /// How much time goes to each use, in picoseconds.
-fn times(pieces: impl Iterator<Item = Piece>) -> [u64; Use::ALL.len()] {
+fn times(intervals: impl Iterator<Item = Interval>) -> [u64; Use::ALL.len()] {
     let mut times = [0; Use::ALL.len()];
-    for piece in pieces {
-        times[piece.to as usize] += piece.end - piece.start;
+    for interval in intervals {
+        times[interval.to as usize] += interval.end - interval.start;
     }
     times
 }
 
-/// A colour moved towards white: by nothing at 0, wholly at 1.
+/// A colour moved towards white: unchanged at 0, white at 1.
 fn lighter(Colour(parts): Colour, lightness: f64) -> Colour {
     Colour(parts.map(|part| (f64::from(part) + (255.0 - f64::from(part)) * lightness).round() as u8))
 }

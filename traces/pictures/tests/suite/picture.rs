@@ -17,7 +17,7 @@ fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
     rest.split_once('"').map(|(value, _)| value)
 }
 
-/// What is filled in the first row: start and end in hundredths of the step, bottom and top in hundredths of the
+/// The rectangles of the first row: start and end in hundredths of the step, bottom and top in hundredths of the
 /// row's height, and the colour.
 fn first_row(timeline: &Timeline) -> Vec<(i64, i64, i64, i64, String)> {
     let picture = svg(timeline, "title");
@@ -31,7 +31,7 @@ fn first_row(timeline: &Timeline) -> Vec<(i64, i64, i64, i64, String)> {
         .collect();
     let ([left, top, width, height], _) =
         rects.iter().find(|([_, _, width, _], fill)| *fill == IDLE && *width > 100.0).unwrap();
-    let hundredths = |part: f64, whole: f64| (100.0 * part / whole).round() as i64;
+    let hundredths = |part: f64, full: f64| (100.0 * part / full).round() as i64;
     rects
         .iter()
         .filter(|([_, y, ..], fill)| *y >= *top && *y < top + height && *fill != IDLE)
@@ -59,7 +59,7 @@ fn an_action_is_a_box_from_its_first_to_its_last_kernel() {
 }
 
 #[test]
-fn halves_of_backward_are_told_apart() {
+fn halves_of_backward_have_different_colours() {
     check(
         &from_drawing("rank 0 | 0F0 0I0 0W0 0B1 ===", 1000),
         &[
@@ -215,7 +215,7 @@ fn the_same_timeline_gives_the_same_text_and_an_empty_one_gives_a_picture() {
 
 /// The bitmap has the SVG's rectangles: the colour in the middle of each pass is that of its box.
 #[test]
-fn the_bitmap_shows_what_the_document_shows() {
+fn the_bitmap_has_the_rectangles_of_the_document() {
     let timeline = from_drawing("rank 0 | F0 .. B0 == ##", 1000);
     let picture = svg(&timeline, "title");
     let file = bitmap(&timeline, "title");

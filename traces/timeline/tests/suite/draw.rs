@@ -18,7 +18,7 @@ rank 0 | F9   F10  ==== F100 .... B9   ==== B10  ==== B100
 ";
 
 #[test]
-fn a_drawing_with_one_cell_for_each_unit_gives_back_what_happened() {
+fn a_drawing_with_one_cell_for_each_unit_shows_every_action() {
     for drawing in [ONE_F_ONE_B, INTERLEAVED, DIGITS] {
         assert_eq!(draw(&from_drawing(drawing, UNIT.0), &Style::exact(UNIT)), drawing);
     }
@@ -66,7 +66,7 @@ rank 0 | F0 F1 B0 …  == ==
 }
 
 #[test]
-fn a_cell_shows_what_fills_most_of_it() {
+fn a_cell_shows_the_action_that_fills_most_of_it() {
     let mut draft = Draft::new(&[(0, 1, 0)]);
     draft.call(0, "0F0").compute(0, 16);
     draft.call(0, "0F1").compute(16, 25); // 4 of cell 1 against 6 of F0, 5 of cell 2 against 5 of F2

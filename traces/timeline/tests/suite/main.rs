@@ -1,4 +1,4 @@
-//! What reads a timeline, on timelines made by hand.
+//! Readers of timelines, on timelines made by hand.
 
 mod chrome;
 mod draft;

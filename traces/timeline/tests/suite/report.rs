@@ -7,7 +7,7 @@ use trainwright_timeline::timeline::{Activity, Timeline};
 /// The axes that these timelines communicate over, in the order of `Axis::ALL`.
 const AXES: [Axis; 4] = [Axis::Tensor, Axis::Data, Axis::Pipeline, Axis::Embedding];
 
-/// What the report says of rank 0: compute, exposed, bubble, and of each axis (total, overlapped, exposed).
+/// The report of rank 0: compute, exposed, bubble, and of each axis (total, overlapped, exposed).
 #[derive(Debug, PartialEq)]
 struct Shares {
     compute: u64,
@@ -38,7 +38,7 @@ const fn over(axis: Axis) -> Activity {
 #[test]
 fn communication_beside_a_kernel_is_overlapped_and_the_rest_exposed() {
     // compute  0━━━━━━━━━10          20━━━━━━30
-    // data           6━━━━━━━━━━━━━━━━━━━24          total 18, beside kernels 4 + 4, exposed 10
+    // data           6━━━━━━━━━━━━━━━━━━━24          total 18, overlapped 4 + 4, exposed 10
     let mut draft = Draft::new(&[(0, 1, 0)]);
     draft.call(0, "0B0").compute(0, 10).compute(20, 30).span(Stream::Data, over(Axis::Data), 6, 24);
     check(
@@ -52,7 +52,7 @@ fn an_instant_of_two_axes_is_exposed_on_the_first() {
     // compute  0━━━10
     // tensor              20━━━━━━━━30                total 10, exposed 10
     // data             15━━━━━━25                     total 10, exposed 15..20
-    // send           5━━━━━━━━━━━━━━━━━━━━━━━━━━40    total 35, beside kernels 5, exposed 10..15 and 30..40
+    // send           5━━━━━━━━━━━━━━━━━━━━━━━━━━40    total 35, overlapped 5, exposed 10..15 and 30..40
     let mut draft = Draft::new(&[(0, 1, 0)]);
     draft.call(0, "0B0").compute(0, 10);
     draft.span(Stream::Layer, over(Axis::Tensor), 20, 30);
@@ -168,7 +168,7 @@ fn a_kind_has_a_peak_of_its_own() {
 }
 
 #[test]
-fn what_ends_gives_its_memory_to_what_starts_at_the_same_time() {
+fn memory_freed_and_taken_at_the_same_time_counts_once() {
     // Taking 70 and giving back 70 at once is no peak of 140, in whichever order the changes are listed.
     for (first, second) in [(70.0, -70.0), (-70.0, 70.0)] {
         let mut draft = Draft::new(&[(0, 1, 0)]);

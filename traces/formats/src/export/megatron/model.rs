@@ -1,20 +1,26 @@
 //! The architecture, as far as Megatron-LM's GPT has arguments for it.
 
 use super::Arguments;
-use crate::export::sheet::Sheet;
+use crate::export::coverage::Coverage;
 use trainwright_spec::model::{
     Activation, Attention, Block, Experts, FeedForward, Latent, Mask, Mlp, Model, Norm, Position,
 };
 use trainwright_spec::plan::Plan;
 
 /// The arguments of the model.
-pub fn arguments(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
+pub fn arguments(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     let model = &plan.model;
     let Some(first) = model.blocks.first().map(|run| &run.block) else { return };
-    sheet.say(&["model.hidden", "model.vocab", "model.dropout", "model.embedding", "model.final_norm"]);
-    sheet.say(&["model.head", "model.blocks"]);
+    coverage.express(&[
+        "model.hidden",
+        "model.vocab",
+        "model.dropout",
+        "model.embedding",
+        "model.final_norm",
+    ]);
+    coverage.express(&["model.head", "model.blocks"]);
     for (part, why) in lacking(model, first) {
-        sheet.leave(part, why);
+        coverage.omit(part, why);
     }
     out.set("--num-layers", model.layers(), "model.num_layers");
     out.set("--hidden-size", model.hidden, "model.hidden_size");
@@ -48,7 +54,7 @@ pub fn arguments(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
 fn attention(block: &Block, out: &mut Arguments) {
     let attention = &block.attention;
     out.set("--num-attention-heads", attention.heads, "model.num_attention_heads");
-    // Megatron-LM's parser takes whole numbers only; `lacking` says so of others.
+    // Megatron-LM's parser takes integers only; `lacking` reports others.
     if let Some(base) = attention.rotary_base.filter(|base| base.fract() == 0.0) {
         out.set("--rotary-base", base as i64, "model.rotary_base");
     }
@@ -140,40 +146,40 @@ fn feed_forward(model: &Model, out: &mut Arguments) {
     }
 }
 
-/// What of the model has no argument.
+/// Fields of the model that no argument expresses, and why.
 fn lacking(model: &Model, first: &Block) -> Vec<(&'static str, &'static str)> {
     let runs = || model.blocks.iter().map(|run| &run.block);
     let attention = &first.attention;
     let mut parts = Vec::new();
-    let mut must = |holds: bool, part: &'static str, why: &'static str| {
+    let mut require = |holds: bool, part: &'static str, why: &'static str| {
         if !holds {
             parts.push((part, why));
         }
     };
     let embedding = &model.embedding;
     let usual = embedding.width.is_none() && embedding.token_types == 0 && embedding.norm.is_none();
-    must(usual, "model.embedding", "a token embedding as wide as the model, without norm or types");
+    require(usual, "model.embedding", "a token embedding as wide as the model, without norm or types");
     let position = matches!(embedding.position, Position::Learned(_) | Position::Rotary);
-    must(position, "model.embedding", "positions are learned or rotary");
-    must(
+    require(position, "model.embedding", "positions are learned or rotary");
+    require(
         attention.rotary == (embedding.position == Position::Rotary),
         "model.blocks",
         "all blocks rotate, or none",
     );
-    must(model.final_norm == Some(first.norm), "model.final_norm", "the norm of the blocks");
+    require(model.final_norm == Some(first.norm), "model.final_norm", "the norm of the blocks");
     let head = &model.head;
-    must(!head.bias && !head.transform && !head.pooler, "model.head", "one product without bias");
-    must(first.norm != Norm::LayerNormPlain, "model.blocks", "norms have gains");
-    must(alike(runs()), "model.blocks", "blocks differ in their experts only");
+    require(!head.bias && !head.transform && !head.pooler, "model.head", "one product without bias");
+    require(first.norm != Norm::LayerNormPlain, "model.blocks", "norms have gains");
+    require(alike(runs()), "model.blocks", "blocks differ in their experts only");
     let usual = first.norms == 2 && !first.parallel && first.cross_attention.is_none();
-    must(usual, "model.blocks", "attention, then the feed-forward part, with a norm before each");
-    must(attention.mask != Mask::Full, "model.blocks", "attention is causal");
-    let whole = attention.rotary_base.is_none_or(|base| base.fract() == 0.0);
-    must(whole, "model.blocks", "the base of rotary positions is a whole number");
-    must(heads_fit(attention), "model.blocks", "keys and values are of one width");
+    require(usual, "model.blocks", "attention, then the feed-forward part, with a norm before each");
+    require(attention.mask != Mask::Full, "model.blocks", "attention is causal");
+    let is_integer = attention.rotary_base.is_none_or(|base| base.fract() == 0.0);
+    require(is_integer, "model.blocks", "the base of rotary positions is a whole number");
+    require(heads_fit(attention), "model.blocks", "keys and values are of one width");
     let bias = (attention.qkv_bias, attention.output_bias);
     let feed_forwards = || runs().flat_map(|block| parts_of(&block.mlp));
-    must(
+    require(
         bias != (false, true) && feed_forwards().all(|part| part.bias == attention.output_bias),
         "model.blocks",
         "all products have biases, none, or those of queries, keys and values",
@@ -185,7 +191,7 @@ fn lacking(model: &Model, first: &Block) -> Vec<(&'static str, &'static str)> {
     let mut activations: Vec<(bool, Activation)> =
         feed_forwards().map(|part| (part.gated, part.activation)).collect();
     activations.dedup();
-    must(
+    require(
         feed_forwards().all(known) && activations.len() == 1,
         "model.blocks",
         "SwiGLU, GELU or squared ReLU in all blocks",
@@ -207,7 +213,7 @@ fn parts_of(mlp: &Mlp) -> Vec<&FeedForward> {
     }
 }
 
-/// Whether the blocks differ in nothing but which of one dense and one sparse feed-forward part they have.
+/// Whether the blocks are equal, except that some may have one dense and others one sparse feed-forward part.
 fn alike<'a>(blocks: impl Iterator<Item = &'a Block>) -> bool {
     let mut seen: Vec<&Block> = Vec::new();
     for block in blocks {
@@ -217,6 +223,6 @@ fn alike<'a>(blocks: impl Iterator<Item = &'a Block>) -> bool {
     }
     let kinds = |kind: fn(&Mlp) -> bool| seen.iter().filter(|block| kind(&block.mlp)).count();
     let sparse = kinds(|mlp| matches!(mlp, Mlp::Experts(_)));
-    let same = |block: &&Block| Block { mlp: seen[0].mlp.clone(), ..(*block).clone() } == *seen[0];
-    sparse <= 1 && seen.len() - sparse <= 1 && seen.iter().all(same)
+    let equals_first = |block: &&Block| Block { mlp: seen[0].mlp.clone(), ..(*block).clone() } == *seen[0];
+    sparse <= 1 && seen.len() - sparse <= 1 && seen.iter().all(equals_first)
 }

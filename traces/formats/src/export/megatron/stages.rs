@@ -1,25 +1,25 @@
-//! Which blocks each stage has, in which order the stages run, and what they compute again.
+//! The blocks of each stage, the schedule, and recomputation.
 
 use super::Arguments;
-use crate::export::sheet::Sheet;
+use crate::export::coverage::Coverage;
+use crate::export::shared::blocks_per_stage;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use trainwright_spec::model::Mlp;
 use trainwright_spec::plan::{Piece, Plan, Recompute, StageBlocks};
 
 /// The arguments of pipeline and recomputation.
-pub fn arguments(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
-    sheet.say(&["stages", "virtual_stages"]);
+pub fn arguments(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
+    coverage.express(&["stages", "virtual_stages"]);
     layout(plan, out);
-    schedule(plan, sheet, out);
-    recompute(plan, sheet, out);
+    schedule(plan, coverage, out);
+    recompute(plan, coverage, out);
 }
 
-/// Even shares need no more than their number; others are spelt out, stage by stage.
+/// Stages of equal size need only their number; others are listed.
 fn layout(plan: &Plan, out: &mut Arguments) {
-    let counts: Vec<usize> = plan.stages.iter().map(|stage| stage.0.len()).collect();
-    let even = counts.iter().all(|count| *count == counts[0]);
-    if !even {
+    if blocks_per_stage(plan).is_none() {
+        let counts: Vec<usize> = plan.stages.iter().map(|stage| stage.0.len()).collect();
         let layout = layout_text(&counts);
         out.set("--pipeline-model-parallel-layout", layout, "model.pipeline_model_parallel_layout");
     } else if plan.virtual_stages > 1 {
@@ -31,7 +31,7 @@ fn layout(plan: &Plan, out: &mut Arguments) {
     }
 }
 
-/// `Et*2|t*3|t*2L`: the embedding, blocks, the loss, and the stages' ends between them.
+/// `Et*2|t*3|t*2L`: embedding, blocks and loss, with `|` between stages.
 fn layout_text(counts: &[usize]) -> String {
     let blocks = |count: &usize| match count {
         0 => String::new(),
@@ -41,8 +41,8 @@ fn layout_text(counts: &[usize]) -> String {
     format!("E{}L", stages.join("|"))
 }
 
-fn schedule(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
-    sheet.say(&["schedule"]);
+fn schedule(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
+    coverage.express(&["schedule"]);
     let (p, v, m) = (plan.mesh.pipeline, plan.virtual_stages, plan.microbatches());
     let groups = (m / p).max(1);
     if plan.schedule == "interleaved-groups" && m.is_multiple_of(groups) && m / groups > p {
@@ -52,11 +52,11 @@ fn schedule(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
             "model.microbatch_group_size_per_vp_stage",
         );
     } else if plan.schedule != if v > 1 { "interleaved" } else { "1f1b" } {
-        sheet.leave("schedule", "only 1F1B, and with several stages on a rank interleaved 1F1B");
+        coverage.omit("schedule", "only 1F1B, and with several stages on a rank interleaved 1F1B");
     }
 }
 
-/// The name of a piece among `--recompute-modules`.
+/// The name of a part of a block among `--recompute-modules`.
 fn module(piece: Piece) -> &'static str {
     match piece {
         Piece::Core => "core_attn",
@@ -68,8 +68,8 @@ fn module(piece: Piece) -> &'static str {
     }
 }
 
-fn recompute(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
-    sheet.say(&["stages.recompute"]);
+fn recompute(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
+    coverage.express(&["stages.recompute"]);
     let granularity = |out: &mut Arguments, kind: &'static str| {
         out.set("--recompute-granularity", kind, "model.recompute_granularity");
     };
@@ -88,7 +88,7 @@ fn recompute(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
             let pieces = selective.pieces();
             let only_experts = plan.model.blocks.iter().all(|run| matches!(run.block.mlp, Mlp::Experts(_)));
             if pieces.contains(Piece::Activation) && !only_experts {
-                sheet.leave("stages.recompute", "activations are computed again in experts only");
+                coverage.omit("stages.recompute", "activations are computed again in experts only");
             }
             granularity(out, "selective");
             let modules: Vec<Value> = pieces.iter().map(|piece| module(piece).into()).collect();
@@ -98,10 +98,11 @@ fn recompute(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
             Some(blocks) => full(out, "block", blocks),
             None => {
                 let why = "one choice for all stages, or the first blocks of each";
-                // Nothing that the plan computes again is kept: what is said fits wherever the plan does.
+                // At least the blocks of the plan recompute, so that the exported plan fits wherever this one does.
                 if mixed.contains(&Recompute::Full) {
                     let most = plan.stages.iter().map(recomputing).max().unwrap_or(0);
-                    sheet.leave("stages.recompute", format!("{why}; the first {most} of each stage in full"));
+                    coverage
+                        .omit("stages.recompute", format!("{why}; the first {most} of each stage in full"));
                     match plan.stages.iter().all(|stage| stage.0.len() <= most) {
                         true => full(out, "uniform", 1),
                         false => full(out, "block", most),
@@ -110,7 +111,7 @@ fn recompute(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
                     let pieces: BTreeSet<&str> =
                         mixed.iter().flat_map(|choice| choice.pieces().iter()).map(module).collect();
                     let names: Vec<&str> = pieces.iter().copied().collect();
-                    sheet.leave("stages.recompute", format!("{why}; {} in all blocks", names.join(", ")));
+                    coverage.omit("stages.recompute", format!("{why}; {} in all blocks", names.join(", ")));
                     granularity(out, "selective");
                     let modules = names.into_iter().map(Value::from).collect();
                     out.several("--recompute-modules", modules, "model.recompute_modules");
@@ -120,12 +121,12 @@ fn recompute(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     }
 }
 
-/// How many blocks of a stage compute anything again.
+/// How many blocks of a stage recompute anything.
 fn recomputing(stage: &StageBlocks) -> usize {
     stage.0.iter().filter(|choice| **choice != Recompute::None).count()
 }
 
-/// n, if the first n blocks of every stage, or all of a shorter one, are computed again whole and no others are.
+/// n, if the first n blocks of every stage, or all of a shorter one, are recomputed in full and no others recompute.
 fn first_blocks(plan: &Plan) -> Option<usize> {
     let full = |blocks: &[Recompute]| blocks.iter().take_while(|choice| **choice == Recompute::Full).count();
     let most = plan.stages.iter().map(|stage| full(&stage.0)).max()?;

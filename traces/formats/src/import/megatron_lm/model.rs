@@ -12,11 +12,11 @@ use trainwright_spec::model::{
     Latent, Mask, Mlp, Model, Norm, Position,
 };
 
-/// Reads the arguments of the model; the request's own model goes before them.
+/// Reads the arguments of the model; the request's model overrides them.
 pub fn read(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
     match &request.model {
         Some(model) => {
-            // They are read all the same, so that they are not reported as unread; the model is known better.
+            // Read, so that they are not reported as unread.
             let _ = described(request, given);
             Ok(model.clone())
         }
@@ -158,12 +158,12 @@ fn attention(request: &Request, given: &Arguments, hidden: usize) -> Result<Atte
     })
 }
 
-/// `127,0`: that many keys before the query's own.
+/// `127,0`: the number of keys before that of the query.
 fn mask(request: &Request, given: &Arguments) -> Result<Mask, SpecError> {
     let Some(text) = given.text("--window-size") else { return Ok(Mask::Causal) };
     let inside = text.trim_matches(|letter| "()".contains(letter));
     match inside.split(',').next().and_then(|left| left.trim().parse::<u64>().ok()) {
-        // The query's own key is not counted there.
+        // The query's key is not counted there.
         Some(left) if WINDOW.allows(left.saturating_add(1)) => Ok(Mask::Window(left as usize + 1)),
         _ => Err(request.bad("--window-size", quoted(text), "two numbers with a comma, such as 4095,0")),
     }
@@ -206,7 +206,7 @@ fn feed_forward(given: &Arguments, hidden: usize) -> Result<(FeedForward, Option
     Ok((dense, experts))
 }
 
-/// Which blocks have experts: every n-th, or as a list such as `([0]*3+[1]*58)` says.
+/// Which blocks have experts: every n-th, or as a list like `([0]*3+[1]*58)`.
 fn pattern(request: &Request, given: &Arguments, layers: usize) -> Result<Vec<bool>, SpecError> {
     let flag = "--moe-layer-freq";
     let text = given.text(flag).unwrap_or("1");
@@ -237,7 +237,7 @@ fn pattern(request: &Request, given: &Arguments, layers: usize) -> Result<Vec<bo
             })
             .collect();
         let list = list.ok_or_else(bad)?;
-        // Never more than there are blocks, whatever the numbers say.
+        // Checked before the list is repeated.
         if list.len().saturating_mul(times).saturating_add(once.len()) > layers {
             return Err(bad());
         }

@@ -1,4 +1,4 @@
-//! Which blocks each stage has, in which order the stages run, and what they compute again.
+//! The blocks of each stage, the schedule, and recomputation.
 
 use super::super::arguments::{Arguments, quoted};
 use super::super::{Request, stages};
@@ -16,8 +16,8 @@ pub fn read(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
         (1, _) => "1f1b".into(),
         (_, Some(group)) if group != p => {
             let m = plan.microbatches();
-            let same = (m / p).max(1).saturating_mul(group) == m;
-            if !same {
+            let fits = (m / p).max(1).saturating_mul(group) == m;
+            if !fits {
                 let flag = "--microbatch-group-size-per-virtual-pipeline-stage";
                 let allowed = format!("{p}, or equal groups of the {m} microbatches, as small as can be");
                 return Err(request.bad(flag, group, allowed));
@@ -57,7 +57,7 @@ fn counts(given: &Arguments, request: &Request, plan: &Plan) -> Result<Vec<usize
     let [embedding, loss] = account.map(|flag| usize::from(given.has(flag)));
     let stages = p * v.max(1);
     if first.is_none() && last.is_none() {
-        // The embedding and the loss each stand for a block.
+        // The embedding and the loss each count as a block.
         let share = (blocks + embedding + loss) / stages;
         if share * stages != blocks + embedding + loss {
             let value = format!("of {blocks} blocks");
@@ -105,7 +105,7 @@ fn repeated(text: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(letter) = rest.chars().next() {
-        let (piece, after) = match letter {
+        let (part, after) = match letter {
             '(' => {
                 let end = rest.find(')').ok_or("a bracket is not closed")?;
                 (repeated(&rest[1..end])?, &rest[end + 1..])
@@ -126,10 +126,10 @@ fn repeated(text: &str) -> Result<String, String> {
                 1
             }
         };
-        if out.len().saturating_add(piece.len().saturating_mul(times)) > MOST {
+        if out.len().saturating_add(part.len().saturating_mul(times)) > MOST {
             return Err(format!("more than {MOST} letters"));
         }
-        out += &piece.repeat(times);
+        out += &part.repeat(times);
     }
     Ok(out)
 }

@@ -1,4 +1,4 @@
-//! Who holds which part of the training state, in which precision and where.
+//! The training state: how it is divided among ranks, its precision, and its offload.
 
 use super::super::Request;
 use super::super::arguments::{Arguments, quoted};
@@ -40,7 +40,7 @@ fn sharding(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
         }
     };
     plan.data_sharding = scheme.into();
-    // Whoever gives the argument has software that does it.
+    // The software of this file has the scheme.
     if !plan.stack.has_data_scheme(scheme) {
         match scheme {
             "zero1" => plan.stack.sharded_optimizer = true,
@@ -64,8 +64,8 @@ fn precision(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<()
     let aware = given.has("--use-precision-aware-optimizer");
     let [first, second] =
         ["--exp-avg-dtype", "--exp-avg-sq-dtype"].map(|flag| given.text(flag).unwrap_or("fp32"));
-    let beside = given.has("--optimizer-cpu-offload");
-    if !aware || beside {
+    let offloads = given.has("--optimizer-cpu-offload");
+    if !aware || offloads {
         return Ok(());
     }
     plan.state.moments = match (first, second) {

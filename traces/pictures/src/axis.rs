@@ -1,82 +1,133 @@
-//! Logarithmic axes: where they start and end, and which values they name.
+//! Axes of pictures: where they start and end, which values they name, and how.
 
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// What an axis counts.
+/// What an axis counts, which also decides its scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
-    /// Bytes, in powers of two.
+pub enum Unit {
+    /// Bytes, logarithmic, in powers of two.
     Size,
-    /// GB/s, in powers of ten.
+    /// GB/s, logarithmic, in powers of ten.
     Bandwidth,
-    /// Seconds, in powers of ten.
+    /// Seconds, logarithmic, in powers of ten.
     Time,
-    /// Things, in powers of two.
+    /// Things, logarithmic, in powers of two.
     Count,
-    /// Plain numbers, in powers of ten.
+    /// Plain numbers, logarithmic, in powers of ten.
     Number,
+    /// Picoseconds since the start of a step, linear.
+    Elapsed {
+        /// The unit of the names: picoseconds and name.
+        unit: (u64, &'static str),
+        /// Decimals of the names.
+        decimals: usize,
+    },
 }
 
-/// A logarithmic axis.
+/// An axis.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Axis {
+pub struct Axis {
     unit: Unit,
-    /// Ends, both above zero, the first below the second.
+    /// Ends, the first below the second; both above zero if the axis is logarithmic.
     low: f64,
     high: f64,
     /// The values that are named.
     pub ticks: Vec<f64>,
 }
 
-/// The most values that are named: names of sizes stand beside each other, the others below.
-const MOST_SIZES: usize = 6;
-const MOST_VALUES: usize = 8;
+/// Most names of a horizontal logarithmic axis.
+const MOST_ACROSS: usize = 6;
+/// Most names of a vertical logarithmic axis.
+const MOST_UP: usize = 8;
+/// Most steps of a linear axis.
+const MOST_STEPS: u64 = 10;
+
+/// Units of time with their length in picoseconds.
+const UNITS: [(u64, &str); 5] =
+    [(1_000_000_000_000, "s"), (1_000_000_000, "ms"), (1_000_000, "µs"), (1000, "ns"), (1, "ps")];
 
 impl Axis {
-    /// An axis on which all `values` have a place.
-    pub fn new(unit: Unit, values: impl Iterator<Item = f64>) -> Self {
+    /// The linear axis of the time from 0 to `duration` picoseconds, which is not zero.
+    pub fn elapsed(duration: u64) -> Axis {
+        let unit = UNITS.into_iter().find(|&(length, _)| duration >= length).unwrap_or((1, "ps"));
+        let step = tick_step(duration);
+        let ticks = (0..=duration).step_by(step as usize).map(|tick| tick as f64).collect();
+        let unit = Unit::Elapsed { unit, decimals: decimals(step, unit.0) };
+        Axis { unit, low: 0.0, high: duration as f64, ticks }
+    }
+
+    /// A logarithmic axis that holds all `values`.
+    pub fn logarithmic(unit: Unit, values: impl Iterator<Item = f64>) -> Axis {
         let values: Vec<f64> = values.filter(|value| *value > 0.0 && value.is_finite()).collect();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(0.0, f64::max);
         let (low, high) = if values.is_empty() { (1.0, 10.0) } else { (low, high) };
         match unit {
-            // Sizes are doubled: half a step beside the first and the last.
+            // Values are doubled: half a step before the first and after the last.
             Unit::Size | Unit::Count => {
                 let (low, high) = (low / 2f64.sqrt(), high * 2f64.sqrt());
                 let ticks = [1, 2, 5, 10, 20].map(|step| powers(low, high, step));
-                Self { unit, low, high, ticks: few(ticks, MOST_SIZES) }
+                Axis { unit, low, high, ticks: sparse(ticks, MOST_ACROSS) }
             }
-            Unit::Bandwidth | Unit::Time | Unit::Number => {
+            _ => {
                 let (low, high) = (round(low / 1.05, false), round(high * 1.05, true));
                 let ticks =
                     [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]].map(|steps| decades(low, high, steps));
-                Self { unit, low, high, ticks: few(ticks, MOST_VALUES) }
+                Axis { unit, low, high, ticks: sparse(ticks, MOST_UP) }
             }
         }
     }
 
     /// Where a value is between the ends, from 0 to 1.
     pub fn place(&self, value: f64) -> f64 {
-        (value / self.low).ln() / (self.high / self.low).ln()
+        match self.unit {
+            Unit::Elapsed { .. } => (value - self.low) / (self.high - self.low),
+            _ => (value / self.low).ln() / (self.high / self.low).ln(),
+        }
     }
 
-    /// What a tick is called.
+    /// The name of a tick.
     pub fn name(&self, tick: f64) -> String {
         match self.unit {
             Unit::Size => compact(&Bytes::new(tick).to_string()),
             Unit::Bandwidth | Unit::Count => tick.to_string(),
             Unit::Number => scaled(tick),
             Unit::Time => compact(&Seconds::new(tick).to_string()),
+            Unit::Elapsed { unit: (length, _), decimals } => format!("{:.decimals$}", tick / length as f64),
         }
     }
 
-    /// What stands beside the axis after its name.
-    pub fn unit(&self) -> &'static str {
+    /// The unit of all ticks, to be written after the name of the axis; empty if each tick names its unit.
+    pub fn unit(&self) -> String {
         match self.unit {
-            Unit::Size | Unit::Time | Unit::Count | Unit::Number => "",
-            Unit::Bandwidth => " (GB/s)",
+            Unit::Size | Unit::Time | Unit::Count | Unit::Number => String::new(),
+            Unit::Bandwidth => " (GB/s)".into(),
+            Unit::Elapsed { unit: (_, name), .. } => format!(" ({name})"),
         }
     }
+}
+
+/// The smallest of 1, 2, 5, 10, 20, … of which at most `MOST_STEPS` fit into `duration`.
+fn tick_step(duration: u64) -> u64 {
+    let mut decade = 1;
+    loop {
+        for step in [decade, 2 * decade, 5 * decade] {
+            if duration / step <= MOST_STEPS {
+                return step;
+            }
+        }
+        decade *= 10;
+    }
+}
+
+/// How many decimals distinguish multiples of `step` that are written in `unit`s.
+fn decimals(step: u64, unit: u64) -> usize {
+    let (mut step, mut decimals) = (step, 0);
+    while step < unit {
+        step *= 10;
+        decimals += 1;
+    }
+    decimals
 }
 
 /// `20k`, `5M`, `0.3`.
@@ -88,8 +139,8 @@ fn scaled(value: f64) -> String {
     }
 }
 
-/// The first list that is short enough; each is sparser than the one before, and only the last ones are empty.
-fn few<const N: usize>(lists: [Vec<f64>; N], most: usize) -> Vec<f64> {
+/// The first list of at most `most` values; each list is sparser than the one before, and only the last ones are empty.
+fn sparse<const N: usize>(lists: [Vec<f64>; N], most: usize) -> Vec<f64> {
     let short = lists.iter().find(|list| (1..=most).contains(&list.len()));
     short.or(lists.iter().rfind(|list| !list.is_empty())).cloned().unwrap_or_default()
 }
@@ -137,9 +188,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_linear_axis_has_up_to_ten_round_steps() {
+        for (duration, step) in
+            [(1, 1), (10, 1), (11, 2), (21, 2), (22, 5), (54, 5), (55, 10), (1_230_000, 200_000)]
+        {
+            assert_eq!(tick_step(duration), step, "{duration}");
+        }
+    }
+
+    #[test]
+    fn elapsed_times_have_the_decimals_that_distinguish_them() {
+        let check = |duration: u64, expected: &str, unit: &str| {
+            let axis = Axis::elapsed(duration);
+            let names: Vec<String> = axis.ticks.iter().map(|tick| axis.name(*tick)).collect();
+            assert_eq!((names.join(" ").as_str(), axis.unit().as_str()), (expected, unit));
+            assert_eq!((axis.place(0.0), axis.place(duration as f64)), (0.0, 1.0));
+        };
+        check(5, "0 1 2 3 4 5", " (ps)");
+        check(10_000, "0 1 2 3 4 5 6 7 8 9 10", " (ns)");
+        check(1_230_000, "0.0 0.2 0.4 0.6 0.8 1.0 1.2", " (µs)");
+    }
+
+    #[test]
     fn ticks_are_few_and_round() {
         let check = |unit: Unit, low: f64, high: f64, expected: &str| {
-            let axis = Axis::new(unit, [low, high].into_iter());
+            let axis = Axis::logarithmic(unit, [low, high].into_iter());
             let names: Vec<String> = axis.ticks.iter().map(|tick| axis.name(*tick)).collect();
             assert_eq!(names.join(", "), expected);
         };
@@ -157,7 +230,7 @@ mod tests {
 
     #[test]
     fn ends_are_at_0_and_1() {
-        let axis = Axis::new(Unit::Bandwidth, [30.0, 400.0].into_iter());
+        let axis = Axis::logarithmic(Unit::Bandwidth, [30.0, 400.0].into_iter());
         // 30 / 1.05 is above 20, 400 · 1.05 below 500.
         assert_eq!((axis.place(20.0), axis.place(500.0)), (0.0, 1.0));
         assert!((axis.place(100.0) - 0.5).abs() < 1e-12, "√(20 · 500) = 100");
