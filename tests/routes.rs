@@ -85,7 +85,7 @@ impl Hardware {
 
 /// Two cores on which op times vary, ranks slow each other, and exchanges take processor time.
 fn cores(emulated: bool, turns: bool) -> Cores {
-    let one = |value| Sourced { value, source: "a test".into() };
+    let one = |value| Sourced::new(value, "a test");
     let row = |bytes, us: f64| MeasuredTime { bytes: Bytes::new(bytes), time: Seconds::new(1e-6 * us) };
     let steps = StepTimes {
         source: "a test".into(),

@@ -22,8 +22,33 @@ use std::marker::PhantomData;
 pub struct Sourced<T> {
     /// The value.
     pub value: T,
-    /// Where it is from; empty if nobody said.
+    /// Where it is from; empty if not stated.
     pub source: String,
+    /// The value of the source, if a calibration has changed it.
+    pub uncalibrated: Option<T>,
+}
+
+impl<T> Sourced<T> {
+    /// A value as its source states it.
+    pub fn new(value: T, source: impl Into<String>) -> Self {
+        Self { value, source: source.into(), uncalibrated: None }
+    }
+
+    /// Gives it the value of its source again.
+    pub fn restore(&mut self) {
+        if let Some(value) = self.uncalibrated.take() {
+            self.value = value;
+        }
+    }
+}
+
+impl<T: Clone> Sourced<T> {
+    /// Changes the value and keeps that of the source.
+    pub fn calibrate(&mut self, change: impl Fn(&T) -> T) {
+        let stated = self.uncalibrated.take().unwrap_or_else(|| self.value.clone());
+        self.value = change(&stated);
+        self.uncalibrated = Some(stated);
+    }
 }
 
 /// A quantity that can be written as text with a unit, or as a plain number in base units.
@@ -172,8 +197,12 @@ impl<T: Quantity> Serialize for Written<'_, T> {
 
 impl<T: Quantity> Serialize for Sourced<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut table = serializer.serialize_struct("Sourced", 2)?;
+        let mut table = serializer.serialize_struct("Sourced", 3)?;
         table.serialize_field("value", &Written(&self.value))?;
+        match &self.uncalibrated {
+            Some(value) => table.serialize_field("uncalibrated", &Written(value))?,
+            None => table.skip_field("uncalibrated")?,
+        }
         table.serialize_field("source", &self.source)?;
         table.end()
     }
@@ -199,7 +228,7 @@ struct SourcedVisitor<T>(PhantomData<T>);
 impl<T: Quantity> SourcedVisitor<T> {
     fn number<E: de::Error>(value: f64) -> Result<Sourced<T>, E> {
         T::from_base(value)
-            .map(|value| Sourced { value, source: String::new() })
+            .map(|value| Sourced::new(value, String::new()))
             .ok_or_else(|| E::custom(format!("{value} is out of range")))
     }
 }
@@ -224,20 +253,23 @@ impl<'de, T: Quantity> Visitor<'de> for SourcedVisitor<T> {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        parse_quantity(text).map(|value| Sourced { value, source: String::new() }).map_err(E::custom)
+        parse_quantity(text).map(|value| Sourced::new(value, String::new())).map_err(E::custom)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut value, mut source) = (None, String::new());
+        let (mut value, mut source, mut uncalibrated) = (None, String::new(), None);
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "value" => value = Some(map.next_value::<Bare<T>>()?.0),
+                "uncalibrated" => uncalibrated = Some(map.next_value::<Bare<T>>()?.0),
                 "source" => source = map.next_value()?,
-                other => return Err(de::Error::unknown_field(other, &["value", "source"])),
+                other => {
+                    return Err(de::Error::unknown_field(other, &["value", "uncalibrated", "source"]));
+                }
             }
         }
         let value = value.ok_or_else(|| de::Error::missing_field("value"))?;
-        Ok(Sourced { value, source })
+        Ok(Sourced { value, source, uncalibrated })
     }
 }
 
@@ -279,7 +311,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back_bit_for_bit() {
         for value in [80.0 * 1_073_741_824.0, 80e9, 312.0, 1.0 / 3.0, 4_096.0, 1e15 + 0.5] {
-            let row = Row { memory: Sourced { value: Bytes::new(value), source: "s".into() } };
+            let row = Row { memory: Sourced::new(Bytes::new(value), "s") };
             let text = toml::to_string(&row).unwrap();
             assert_eq!(toml::from_str::<Row>(&text).unwrap(), row, "{text}");
         }

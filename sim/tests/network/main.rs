@@ -51,7 +51,7 @@ fn call(kind: CollectiveKind, megabytes: f64, protocol: Protocol) -> Call {
 }
 
 fn sourced<T>(value: T) -> Sourced<T> {
-    Sourced { value, source: "test".into() }
+    Sourced::new(value, "test")
 }
 
 /// Microseconds before the first step: NCCL's base latency of rings and trees with Simple.

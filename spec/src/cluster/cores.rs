@@ -58,10 +58,8 @@ impl CoreTurns {
     /// after in the ticks of busy ones (`nohz_balancer_kick`), 250 a second by kernel/Kconfig.hz.
     pub fn of_linux(cores: usize) -> Self {
         let slice = 0.7e-3 * f64::from(1 + cores.clamp(1, 8).ilog2());
-        let sourced = |value, what: &str| Sourced {
-            value: Seconds::new(value),
-            source: format!("assumed: linux 6.18, {what}"),
-        };
+        let sourced =
+            |value, what: &str| Sourced::new(Seconds::new(value), format!("assumed: linux 6.18, {what}"));
         Self { slice: sourced(slice, "sysctl_sched_base_slice"), balance: sourced(4e-3, "a tick at HZ=250") }
     }
 }
@@ -170,7 +168,7 @@ mod tests {
     #[test]
     fn turns_are_written_and_read_and_have_a_length() {
         use crate::cluster::Cluster;
-        let one = |value| Sourced { value, source: "a test".into() };
+        let one = |value| Sourced::new(value, "a test");
         let row = MeasuredTime { bytes: Bytes::new(8.0), time: Seconds::new(1e-6) };
         let of_slice = |slice| {
             let linux = CoreTurns::of_linux(2);

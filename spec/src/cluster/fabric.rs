@@ -174,12 +174,12 @@ impl Fabric {
     /// A fabric that carries all that the NICs can send.
     pub fn non_blocking() -> Self {
         let source = "assumed non-blocking: nothing else was said";
-        Self::pods(1, Sourced { value: 1.0, source: source.into() })
+        Self::pods(1, Sourced::new(1.0, source))
     }
 
     /// A fat tree with one level: pods of `nodes` nodes below the core.
     fn pods(nodes: usize, oversubscription: Sourced<f64>) -> Self {
-        let nodes = Sourced { value: nodes, source: "assumed: without pods, every node is one".into() };
+        let nodes = Sourced::new(nodes, "assumed: without pods, every node is one");
         let levels = vec![Level { nodes, oversubscription, uplinks: None }];
         Self { shape: Shape::FatTree(FatTree { levels }), hop_latency: None }
     }
@@ -286,7 +286,7 @@ impl Torus {
 }
 
 fn one() -> Sourced<f64> {
-    Sourced { value: 1.0, source: "assumed non-blocking: nothing else was said".into() }
+    Sourced::new(1.0, "assumed non-blocking: nothing else was said")
 }
 
 /// The table as a person writes it.

@@ -186,7 +186,7 @@ fp32 = {whole}
 
 /// A number that was measured here.
 pub(super) fn sourced(value: usize) -> Sourced<usize> {
-    Sourced { value, source: source() }
+    Sourced::new(value, source())
 }
 
 fn quoted(text: &str) -> String {

@@ -27,10 +27,10 @@ impl DeviceKind {
             return Ok(plan);
         }
         let stack = Stack {
-            vocabulary_multiple: Sourced {
-                value: TILE,
-                source: "executor: on a GPU each rank's rows of logits are whole tiles of a product".into(),
-            },
+            vocabulary_multiple: Sourced::new(
+                TILE,
+                "executor: on a GPU each rank's rows of logits are whole tiles of a product",
+            ),
             overlap_gradient_reduction: true,
             overlap_tensor_backward: true,
             overlap_pipeline: PipelineOverlap::Always,

@@ -155,7 +155,7 @@ fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     if let Some(size) =
         tables.count(&key("reduce_bucket_size"), BUCKET)?.filter(|size| *size != plan.bucket_parameters())
     {
-        let sourced = |value: usize| Sourced { value, source: "reduce_bucket_size".into() };
+        let sourced = |value: usize| Sourced::new(value, "reduce_bucket_size");
         plan.stack.bucket_parameters = sourced(size);
         plan.stack.bucket_parameters_per_data_rank = sourced(0);
     }

@@ -150,7 +150,7 @@ fn experts(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), 
 }
 
 fn stack(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    let sourced = |value: usize, flag: &str| Sourced { value, source: flag.into() };
+    let sourced = |value: usize, flag: &str| Sourced::new(value, flag);
     let separate = ["--no-bias-gelu-fusion", "--no-bias-swiglu-fusion", "--no-bias-dropout-fusion"];
     let fusion = |fused: bool| if fused { Fusion::Fused } else { Fusion::Separate };
     let stack = &mut plan.stack;

@@ -59,14 +59,14 @@ pub(super) fn cluster(
     // Of a GPU that the catalog does not know all figures are measured, and nothing is known of what joins several.
     let mut node = known.unwrap_or_else(|| Node::from_name(UNKNOWN).expect("the catalog has it"));
     node.name = "this-machine".into();
-    node.gpus = Sourced { value: gpus, source: source.into() };
+    node.gpus = Sourced::new(gpus, source);
     node.nics = None;
     name.clone_into(&mut node.gpu.name);
     figures(&mut node.gpu, is_known, about, kernels, source);
     let launched = links.iter().find(|link| link.kind == LinkKind::LaunchInGraph);
     if let Some(link) = launched {
         let value = Seconds::new(link.timed.seconds);
-        node.gpu.achieved.kernel_overhead = Sourced { value, source: source.into() };
+        node.gpu.achieved.kernel_overhead = Sourced::new(value, source);
     }
     node.processors = processors(gpus, links, source);
     Cluster { name: "this-machine".into(), nodes: 1, node, ..Cluster::from_name(UNKNOWN).expect("the same") }
@@ -82,23 +82,21 @@ const UNKNOWN: &str = "rtx-4090";
 /// best that was measured.
 fn figures(gpu: &mut Gpu, is_known: bool, about: &About, kernels: &DeviceProfile, source: &str) {
     let best = Best(kernels);
-    let sourced = |value: f64| Sourced { value, source: source.to_string() };
+    let sourced = |value: f64| Sourced::new(value, source.to_string());
     let part =
         |reached: Option<f64>, whole: f64| reached.map(|reached| sourced((reached / whole).clamp(0.01, 1.0)));
-    gpu.memory = Sourced { value: Bytes::new(about.memory as f64), source: source.into() };
-    gpu.multiprocessors = Sourced { value: about.multiprocessors, source: source.into() };
+    gpu.memory = Sourced::new(Bytes::new(about.memory as f64), source);
+    gpu.multiprocessors = Sourced::new(about.multiprocessors, source);
     if !is_known {
         let fastest = [Access::Elementwise, Access::Reduction].map(|access| best.streaming(access));
         if let Some(rate) = fastest.into_iter().flatten().max_by(f64::total_cmp) {
-            gpu.memory_bandwidth = Sourced { value: BytesPerSecond::new(rate), source: source.into() };
+            gpu.memory_bandwidth = Sourced::new(BytesPerSecond::new(rate), source);
         }
         let measured = Precision::ALL
             .into_iter()
             .filter_map(|precision| Some((precision, best.products(precision)?.max(SLOWEST))));
         gpu.peak = measured
-            .map(|(precision, rate)| {
-                (precision, Sourced { value: FlopsPerSecond::new(rate), source: source.into() })
-            })
+            .map(|(precision, rate)| (precision, Sourced::new(FlopsPerSecond::new(rate), source)))
             .collect();
         gpu.achieved.matrix = gpu.peak.keys().map(|precision| (*precision, sourced(1.0))).collect();
         gpu.achieved.attention.clear();
@@ -143,23 +141,23 @@ fn processors(gpus: usize, links: &[Link], source: &str) -> Option<Processors> {
     let reached = |kind| {
         let rates = of(kind).map(|link| link.bytes as f64 / link.timed.seconds);
         let value = BytesPerSecond::new(rates.max_by(f64::total_cmp)?);
-        Some(Sourced { value, source: source.to_string() })
+        Some(Sourced::new(value, source.to_string()))
     };
     let (to_host, from_host) = (reached(LinkKind::ToHost)?, reached(LinkKind::FromHost)?);
     let latency = of(LinkKind::ToHost).map(|link| link.timed.seconds).min_by(f64::total_cmp)?;
     let [bandwidth, update] = machine::host_update();
     Some(Processors {
         kind: machine::processor(),
-        memory: Sourced { value: machine::memory(), source: source.into() },
-        memory_bandwidth: Sourced { value: BytesPerSecond::new(bandwidth), source: source.into() },
-        update_efficiency: Sourced { value: (update / bandwidth).clamp(0.01, 1.0), source: source.into() },
-        together: Sourced {
-            value: to_host.value.min(from_host.value) * gpus as f64,
-            source: "assumed: as many times what one GPU reaches".into(),
-        },
+        memory: Sourced::new(machine::memory(), source),
+        memory_bandwidth: Sourced::new(BytesPerSecond::new(bandwidth), source),
+        update_efficiency: Sourced::new((update / bandwidth).clamp(0.01, 1.0), source),
+        together: Sourced::new(
+            to_host.value.min(from_host.value) * gpus as f64,
+            "assumed: as many times what one GPU reaches",
+        ),
         to_host,
         from_host,
-        copy_latency: Sourced { value: Seconds::new(latency), source: source.into() },
+        copy_latency: Sourced::new(Seconds::new(latency), source),
         drives: None,
     })
 }

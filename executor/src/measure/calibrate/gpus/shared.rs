@@ -30,7 +30,7 @@ pub fn shared_gpus(plan: &Plan, device: DeviceKind) -> Result<Option<Cores>, Run
     let shapes = Shapes::of(&bare);
     let source = super::source(&first.about(), "");
     let steps = steps(&mut Bench::new(&mut *first, shapes.effort), shapes, &source).map_err(fault)?;
-    let sourced = |value| Sourced { value, source: source.clone() };
+    let sourced = |value| Sourced::new(value, source.clone());
     Ok(Some(Cores {
         count: sourced(gpus.len().max(1)),
         threads: sourced(1),
