@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use trainwright_lower::lower;
 use trainwright_planner::{Pins, Question, Verdict, plan};
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_sim::engine::{Graph, Timing};
+use trainwright_sim::engine::{Graph, OpId, Timing};
 use trainwright_sim::{Detail, forecast, simulate, step_time};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::data::DataOptions;
@@ -150,13 +150,13 @@ fn engine_events(bencher: Bencher) {
     const QUEUES: u32 = 64;
     const ROWS: u32 = 10_000;
     let mut graph = Graph::default();
-    let queues: Vec<u32> = (0..QUEUES).map(|_| graph.add_queue()).collect();
+    let queues: Vec<_> = (0..QUEUES).map(|_| graph.add_queue()).collect();
     for row in 0..ROWS {
         for (index, queue) in (0..).zip(&queues) {
             let time = Picoseconds(1_000 + u64::from((row * 7 + index * 13) % 97));
             let op = graph.add(*queue, Timing::Takes(time));
             if row > 0 {
-                graph.wait(op, (row - 1) * QUEUES + (index + 1) % QUEUES);
+                graph.wait(op, OpId((row - 1) * QUEUES + (index + 1) % QUEUES));
             }
         }
     }
