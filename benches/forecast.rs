@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use trainwright_lower::lower;
 use trainwright_planner::{Pins, Question, Verdict, plan};
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_sim::engine::{Graph, Timing};
+use trainwright_sim::engine::{Graph, OpId, Timing};
 use trainwright_sim::{Detail, forecast, simulate, step_time};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::data::DataOptions;
@@ -147,21 +147,18 @@ fn report(bencher: Bencher) {
 /// The engine alone: 64 queues of 10,000 ops, each of which waits for its neighbour's op of the row before.
 #[divan::bench(sample_count = 20, sample_size = 1)]
 fn engine_events(bencher: Bencher) {
-    const ROWS: usize = 10_000;
+    const QUEUES: u32 = 64;
+    const ROWS: u32 = 10_000;
     let mut graph = Graph::default();
-    let queues: Vec<_> = (0..64).map(|_| graph.add_queue()).collect();
-    let mut row_before = Vec::new();
+    let queues: Vec<_> = (0..QUEUES).map(|_| graph.add_queue()).collect();
     for row in 0..ROWS {
-        let mut ops = Vec::with_capacity(queues.len());
-        for (index, queue) in queues.iter().enumerate() {
-            let time = Picoseconds(1_000 + ((row * 7 + index * 13) % 97) as u64);
+        for (index, queue) in (0..).zip(&queues) {
+            let time = Picoseconds(1_000 + u64::from((row * 7 + index * 13) % 97));
             let op = graph.add(*queue, Timing::Takes(time));
             if row > 0 {
-                graph.wait(op, row_before[(index + 1) % queues.len()]);
+                graph.wait(op, OpId((row - 1) * QUEUES + (index + 1) % QUEUES));
             }
-            ops.push(op);
         }
-        row_before = ops;
     }
     bencher.counter(ItemsCount::new(graph.len())).bench_local(|| divan::black_box(&graph).run());
 }

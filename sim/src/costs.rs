@@ -1,4 +1,4 @@
-//! What an op costs: the seam between a program and the hardware it runs on.
+//! Costs of ops: the seam between a program and the hardware it runs on.
 //!
 //! ```text
 //! Program op ── Query::of ──► Query { rank, op, work } ── Costs::cost ──► Cost { time, load, delivery }
@@ -28,11 +28,11 @@ pub struct Query<'a> {
     pub rank: usize,
     /// Module and pass of the program's op that it is; `None` where it is not part of a program.
     pub op: Option<(&'a str, Pass)>,
-    /// What the rank does.
+    /// The work.
     pub work: QueryWork<'a>,
 }
 
-/// What a cost depends on, for each kind of work.
+/// The inputs of a cost, for each kind of work.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum QueryWork<'a> {
     /// A kernel call.
@@ -96,12 +96,12 @@ impl<'a> Query<'a> {
     }
 }
 
-/// What an op takes.
+/// The time and load of an op.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Cost {
     /// How long the rank is busy with it if nothing else runs.
     pub time: Seconds,
-    /// What it needs and takes of its rank's hardware meanwhile.
+    /// Its load of its rank's hardware meanwhile.
     pub load: Load,
     /// How a message goes on after its sender is done with it; `None` if it has arrived by then, and for all other work.
     pub delivery: Option<Delivery>,
@@ -123,7 +123,7 @@ pub struct Delivery {
     pub cores: [f64; 2],
 }
 
-/// What holds for every op on some hardware.
+/// Conditions of all ops on some hardware.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Conditions<'a> {
     /// Whether the cost of a query depends on its `op`, not on its work alone.
@@ -145,6 +145,6 @@ pub trait Costs {
     /// The machine whose cores a global rank shares with other ranks; `None` if it shares none.
     fn machine(&self, rank: usize) -> Option<usize>;
 
-    /// What holds for every op.
+    /// The conditions of all ops.
     fn conditions(&self) -> Conditions<'_>;
 }

@@ -56,7 +56,7 @@ pub struct Graph {
     queue_tails: Vec<Option<OpId>>,
     queues: Vec<QueueId>,
     rendezvous_sizes: Vec<u32>,
-    /// What ops with a load do with which devices.
+    /// The uses of devices of all ops.
     uses: Vec<Use>,
     /// Which of `uses` are an op's; empty while no op has any.
     uses_of_ops: Vec<UseRange>,
@@ -65,12 +65,12 @@ pub struct Graph {
     scheduling: BTreeMap<u32, Scheduling>,
 }
 
-/// What an op does with one device.
+/// The use of one device by an op.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Use {
     /// The number of the device.
     pub device: u32,
-    /// What it does with it.
+    /// Its load of the device.
     pub load: Load,
     /// The thread that runs it, where threads take turns on the device's cores.
     pub thread: Option<u32>,

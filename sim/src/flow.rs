@@ -52,7 +52,7 @@ pub struct LinkId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u32);
 
-/// What a link's capacity is the limit of.
+/// How flows share a link's capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     /// All flows together: the sum of weight × rate.
@@ -66,7 +66,7 @@ pub enum Sharing {
 pub struct Link {
     /// Work per second: bytes per second on a network. It may be infinite.
     pub capacity: f64,
-    /// What the capacity is the limit of.
+    /// How flows share the capacity.
     pub sharing: Sharing,
 }
 
@@ -119,7 +119,7 @@ pub enum Reason {
     Capacity {
         /// The link.
         link: u32,
-        /// What it can carry.
+        /// Its capacity.
         capacity: f64,
     },
     /// A link must feel a flow that crosses it.

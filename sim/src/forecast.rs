@@ -1,4 +1,4 @@
-//! What a plan would do: the figures that people compare plans by.
+//! The forecast of a plan: the figures by which plans are compared.
 
 use crate::costs::{Costs, Query};
 use crate::{Deadlock, Detail, hardware_flops, simulate, step_time};
@@ -45,10 +45,10 @@ pub struct Forecast {
     /// The peak memory of the GPU that has least left, in closed form.
     #[serde(rename = "peak_memory_bytes")]
     pub peak_memory: Bytes,
-    /// What that GPU has.
+    /// The memory of that GPU.
     #[serde(rename = "gpu_memory_bytes")]
     pub gpu_memory: Bytes,
-    /// What the fullest node holds of offloaded tensors; `None` if nothing is offloaded.
+    /// Offloaded tensors in the fullest node; `None` if nothing is offloaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_memory: Option<NodeMemory>,
     /// Whether every GPU has enough, and every node for what is offloaded.

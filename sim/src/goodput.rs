@@ -1,4 +1,4 @@
-//! What failures leave of a forecast: how often to write a checkpoint, and which part of the time steps take.
+//! A forecast with failures: how often to write a checkpoint, and which part of the time steps take.
 
 use serde::Serialize;
 use trainwright_spec::plan::Plan;
@@ -11,7 +11,7 @@ pub struct Goodput {
     /// Mean time between failures of the whole job, M.
     #[serde(rename = "between_failures_s")]
     pub between_failures: Seconds,
-    /// What a checkpoint holds: weights, master weights and moments.
+    /// Size of a checkpoint: weights, master weights and moments.
     #[serde(rename = "checkpoint_bytes")]
     pub checkpoint: Bytes,
     /// How long it takes to write, with nobody training meanwhile, δ.

@@ -1,4 +1,4 @@
-//! What lies between a GPU and its node's processors: copies, and the optimizer's step on the processors.
+//! Times between a GPU and its node's processors: copies, and the optimizer's step on the processors.
 //!
 //! It knows the node and sizes. It does not know what is copied, or why.
 

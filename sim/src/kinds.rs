@@ -26,9 +26,9 @@ pub fn time_by_kind(program: &Program, rank: usize, costs: &impl Costs) -> KindT
 /// How often a rank runs an op in a step, and how long that takes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpTime {
-    /// What the op is: `Op::kind`.
+    /// The kind of op: `Op::kind`.
     pub op: String,
-    /// What it does.
+    /// Its work.
     pub work: OpKind,
     /// How often.
     pub calls: u64,

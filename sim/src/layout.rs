@@ -58,7 +58,7 @@ impl Layout {
         self.machines[rank].map(|machine| (2 * self.machines.len() + machine) as u32)
     }
 
-    /// What an op of a rank, an index, uses: its rank's hardware, and for a message the receiver's.
+    /// The devices that an op of a rank, an index, uses: its rank's, and for a message the receiver's.
     pub fn uses(&mut self, rank: usize, load: Load, takes: Takes) -> UseRange {
         if load.is_none() {
             return UseRange::default();

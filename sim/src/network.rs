@@ -1,4 +1,4 @@
-//! What a collective or a message costs on a cluster when nothing else uses the same links.
+//! Times of a collective or a message on a cluster when nothing else uses the same links.
 //!
 //! ```text
 //! ranks + Cluster ─► Placement ─► what NCCL expects of every Algorithm × Protocol ─► its Choice ─► the time that takes

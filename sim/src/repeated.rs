@@ -25,7 +25,7 @@ pub struct Repeated {
 pub struct Piece {
     /// An index into `Program::ranks`; of a collective, the first of its members.
     pub rank: usize,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// √(Σ t²) / Σ t of the ops in it: 1 for one op, less the more evenly its time is spread over many.
     pub evenness: f64,
@@ -33,10 +33,10 @@ pub struct Piece {
     pub computing: f64,
 }
 
-/// What a piece is.
+/// The kind of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// What a rank does by itself, with what its tensor group exchanges meanwhile.
+    /// Work of a rank by itself, with the exchanges of its tensor group meanwhile.
     Work,
     /// A collective or a message between others.
     Network,

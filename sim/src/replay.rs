@@ -52,7 +52,7 @@ pub trait OperationCosts {
     fn operations(&self, rank: usize, flops: Flops, memory: Bytes) -> Seconds;
 }
 
-/// What a workload does in time. A timeline's spans have the names of the traces' nodes; it has no memory, and every rank
+/// Simulates a workload. The timeline's spans have the names of the traces' nodes; it has no memory, and every rank
 /// is on the first stage.
 ///
 /// # Errors
@@ -99,14 +99,14 @@ struct Origin {
     task: usize,
 }
 
-/// What a task takes.
+/// The time and load of a task.
 struct Priced {
     time: Picoseconds,
     load: Load,
     delivery: Option<Delivery>,
 }
 
-/// What a task of a global rank takes: time and needs from the trace, or the costs of its communication.
+/// The time and load of a task of a global rank: time and needs from the trace, or the costs of its communication.
 fn priced(task: &Task, rank: usize, groups: &[Group], costs: &(impl Costs + OperationCosts)) -> Priced {
     let traced = |time, load| Priced { time, load, delivery: None };
     let costed = |work| {
@@ -151,7 +151,7 @@ struct Builder<'a, C> {
     receives: Vec<(OpId, Channel)>,
 }
 
-/// What has been added of one rank.
+/// The part of one rank that has been added.
 struct Added {
     /// Index of the rank in the workload.
     rank: usize,
@@ -223,7 +223,7 @@ impl<'a, C: Costs + OperationCosts> Builder<'a, C> {
         }
     }
 
-    /// What a task of this time uses of the hardware, and when it starts and ends. What a receive ends with is not known yet.
+    /// The hardware that a task of this time uses, and when it starts and ends. The send of a receive is not known yet.
     fn timing(&mut self, task: &Task, time: Picoseconds, added: &mut Added) -> (Takes, Timing) {
         match task.does {
             Does::Collective(_, _, group) if self.groups[group].members.len() > 1 => {
@@ -325,7 +325,7 @@ fn load(need: Need) -> Load {
     }
 }
 
-/// What a trace says of an op of a program's rank: `load` makes the same load of it.
+/// The cost of an op of a program's rank as traces write it: `load` reads the same load from it.
 pub fn traced_cost(program: &Program, rank: &RankProgram, op: &Op, costs: &impl Costs) -> workload::Cost {
     let cost = Query::of(program, rank, op).map_or_else(Cost::default, |query| costs.cost(&query));
     let Cost { time, load, .. } = cost;

@@ -12,7 +12,7 @@ use trainwright_spec::program::{
 use trainwright_spec::units::{Bytes, Flops, Picoseconds};
 use trainwright_timeline::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
 
-/// What a program does in time.
+/// Simulates a program.
 ///
 /// # Errors
 /// `Deadlock` if its ops wait for each other.

@@ -50,17 +50,17 @@ index! {
 pub(crate) struct Node {
     /// Where it runs.
     pub stream: Stream,
-    /// What it does.
+    /// Its action.
     pub action: NodeAction,
-    /// What it needs and takes of its rank's GPU while it does it.
+    /// Its load of its rank's GPU.
     pub load: Load,
     /// Earlier nodes of the template that it waits for.
     pub after: Vec<NodeId>,
     /// Index in the segment of the op it is, or of the first it stands for.
     pub op: u32,
-    /// What it keeps the rank busy with, if it is one op.
+    /// Its activity, if it is one op.
     pub activity: Activity,
-    /// What is in it, if it is several.
+    /// The time of its parts, if it is several ops.
     pub inside: Option<Inside>,
     /// √(Σ t²) / Σ t of the ops in it: 1 for one op, less the more evenly its time is spread over many.
     pub evenness: f32,
@@ -77,7 +77,7 @@ pub(crate) struct Inside {
     pub axis: Axis,
 }
 
-/// What a node does, with its duration on one rank.
+/// The action of a node, with its duration on one rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum NodeAction {
     /// Runs by itself.
@@ -88,7 +88,7 @@ pub(crate) enum NodeAction {
     Send {
         channel: Channel,
         to: usize,
-        /// What the sender takes.
+        /// The time of the sender.
         takes: Picoseconds,
         /// How the message goes on when its sender is done with it; `None` if it has arrived by then.
         delivery: Option<Delivery>,
@@ -317,8 +317,8 @@ fn keep(nodes: &[Node], index: usize, place: &mut [NodeId], joined: &mut Vec<Nod
     joined.push(Node { after, ..nodes[index].clone() });
 }
 
-/// What the local nodes of a run, each with the window in which it runs, do in `window` of the run's time: how they spend
-/// it, their load of the GPU, and their evenness. While no kernel runs, a collective does: what else would the kernels wait for?
+/// How the local nodes of a run, each with the window in which it runs, spend `window` of the run's time; their load of the
+/// GPU, and their evenness. While no kernel runs, a collective does: what else would the kernels wait for?
 fn inside<'a>(
     nodes: impl Iterator<Item = (&'a Node, &'a Range<Picoseconds>)>,
     window: Range<Picoseconds>,

@@ -202,7 +202,7 @@ fn forty_random_flows() {
     check("random40", &CAPACITIES, &flows, &FLOWS.map(|flow| flow.3));
 }
 
-/// What one network does in many shapes: see `random_case`.
+/// Networks of many shapes: see `random_case`.
 #[test]
 fn the_slow_twin_agrees() {
     for seed in 0..400 {

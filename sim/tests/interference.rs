@@ -54,7 +54,7 @@ fn milliseconds(time: f64) -> Seconds {
     Seconds::new(1e-3 * time)
 }
 
-/// What the all-gather of a row takes of each GPU.
+/// The traffic of the all-gather of a row on each GPU.
 fn traffic(row: &Row, cluster: &Cluster, alone: Seconds) -> Traffic {
     let gpus = cluster.node.gpus.value;
     let ranks = (0..row.nodes).flat_map(|node| (0..row.ranks_per_node).map(move |rank| node * gpus + rank));

@@ -149,7 +149,7 @@ fn unit_program(schedule: &dyn Schedule, shape: PipelineShape) -> Program {
     Program { segments, stages: Vec::new(), ranks, groups: Vec::new() }
 }
 
-/// What a simulated timeline shows: bubble as a part of the step, and each rank's peak of kept microbatches.
+/// The results of a simulated timeline: bubble as a part of the step, and each rank's peak of kept microbatches.
 fn measure(schedule: &dyn Schedule, shape: PipelineShape) -> (f64, Vec<f64>) {
     let timeline = simulate(&unit_program(schedule, shape), &UnitCosts::default(), Detail::Ops).unwrap();
     let step = Seconds::from(timeline.duration).get();

@@ -1,4 +1,4 @@
-//! What the ranks of the data axis divide among them, what they send each other for it, and when.
+//! The state that the ranks of the data axis divide among them, the messages for it, and when they are sent.
 //!
 //! ```text
 //!                    optimizer   gradients   weights    sent, in tensors of all parameters Ψ, by each of d ranks

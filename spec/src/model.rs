@@ -1,4 +1,4 @@
-//! What is trained: the architecture of a transformer, from its embedding to its head.
+//! The model that is trained: the architecture of a transformer, from its embedding to its head.
 //!
 //! A `Model` is a description, not weights: a few runs of identical blocks. It knows its weight tensors, its
 //! parameter count and its FLOPs; it does not know how it is split over ranks.

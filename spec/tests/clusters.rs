@@ -87,8 +87,8 @@ fn a_name_that_does_not_fit_is_refused_in_one_line() {
     check("", "unknown cluster ``");
 }
 
-/// A person's own cluster, with a name of the catalog at each level below.
-const OWN: &str = r#"
+/// A cluster from a file, with a name of the catalog at each level below.
+const FROM_FILE: &str = r#"
 nodes = 2
 node = { gpu = "a100-80gb-sxm", gpus = 4, interconnect = { kind = "x", bandwidth = "100 GB/s", efficiency = 0.5, latency = "2 us" }, nics = { kind = "y", count = 2, bandwidth = "100 Gbit/s", efficiency = 1, latency = 0 } }
 "#;
@@ -105,7 +105,7 @@ fn a_file_may_name_the_catalog_at_any_level() {
     };
     check("nodes = 3\nnode = \"dgx-a100\"", 3, "dgx-a100", "a100-80gb-sxm", 1.0);
     check("nodes = 3\nnode = \"dgx-a100\"\nfabric.oversubscription = 2", 3, "dgx-a100", "a100-80gb-sxm", 2.0);
-    check(OWN, 2, "custom", "a100-80gb-sxm", 1.0);
+    check(FROM_FILE, 2, "custom", "a100-80gb-sxm", 1.0);
 
     let mut all = toml::Table::try_from(Cluster::from_name("dgx-a100:3").unwrap()).unwrap();
     all.remove("name");
@@ -113,12 +113,12 @@ fn a_file_may_name_the_catalog_at_any_level() {
     check(&all.to_string(), 3, "dgx-a100", "custom", 1.0);
 }
 
-/// A GPU of a person's own has to say which of NCCL's tables count for it.
+/// A GPU that the catalog lacks has to say which of NCCL's tables count for it.
 #[test]
 fn a_gpu_without_a_generation_is_refused() {
-    let mut own = toml::Table::try_from(Cluster::from_name("dgx-a100").unwrap()).unwrap();
-    own["node"].as_table_mut().unwrap()["gpu"].as_table_mut().unwrap().remove("generation");
-    let message = Cluster::from_toml(&own.to_string(), "own.toml").unwrap_err().to_string();
+    let mut cluster = toml::Table::try_from(Cluster::from_name("dgx-a100").unwrap()).unwrap();
+    cluster["node"].as_table_mut().unwrap()["gpu"].as_table_mut().unwrap().remove("generation");
+    let message = Cluster::from_toml(&cluster.to_string(), "own.toml").unwrap_err().to_string();
     assert!(message.contains("missing field `generation`"), "{message}");
     for (gpu, library) in [("mi300x-8", Some("rccl")), ("tpu-v4-host", Some("xla")), ("dgx-a100", None)] {
         assert_eq!(Cluster::from_name(gpu).unwrap().node.gpu.library.as_deref(), library, "{gpu}");
@@ -136,12 +136,12 @@ gpus = 8
 interconnect = "nvlink3-nvswitch"
 nics = { kind = "infiniband-hdr", count = 3, latency = "9 us" }
 "#;
-    let (own, dgx) =
+    let (custom, dgx) =
         (Cluster::from_toml(text, "own.toml").unwrap(), Cluster::from_name("dgx-a100:2").unwrap());
-    assert_eq!(own.node.interconnect, dgx.node.interconnect);
-    let (own_nics, dgx_nics) = (own.node.nics.unwrap(), dgx.node.nics.unwrap());
-    assert_eq!(own_nics.bandwidth, dgx_nics.bandwidth);
-    assert_eq!((own_nics.count.value, own_nics.latency.value.get()), (3, 9e-6));
+    assert_eq!(custom.node.interconnect, dgx.node.interconnect);
+    let (custom_nics, dgx_nics) = (custom.node.nics.unwrap(), dgx.node.nics.unwrap());
+    assert_eq!(custom_nics.bandwidth, dgx_nics.bandwidth);
+    assert_eq!((custom_nics.count.value, custom_nics.latency.value.get()), (3, 9e-6));
     let check = |from: &str, to: &str, expected: &str| {
         let error = Cluster::from_toml(&text.replace(from, to), "own.toml").unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -157,8 +157,9 @@ nics = { kind = "infiniband-hdr", count = 3, latency = "9 us" }
 #[test]
 fn a_file_that_does_not_fit_is_refused_with_file_line_key_and_what_is_allowed() {
     let check = |was: &str, is: &str, expected: &str| {
-        assert!(OWN.contains(was), "{was}");
-        let message = Cluster::from_toml(&OWN.replacen(was, is, 1), "own.toml").unwrap_err().to_string();
+        assert!(FROM_FILE.contains(was), "{was}");
+        let message =
+            Cluster::from_toml(&FROM_FILE.replacen(was, is, 1), "own.toml").unwrap_err().to_string();
         assert!(message.starts_with(expected), "{is}: {message}");
         assert!(!message.contains('\n'), "{is}: {message}");
     };

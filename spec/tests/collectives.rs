@@ -28,11 +28,11 @@ fn every_list() -> impl Iterator<Item = (String, CollectiveKind, Layout, Steps)>
     })
 }
 
-/// The buffers of all members, by chunk; none where there is nothing.
+/// The buffers of all members, by chunk; `None` where a chunk is empty.
 type Buffers = Vec<Vec<Option<u64>>>;
 
-/// What a rank has in a chunk at first: no two sums of different such numbers are equal, but by a chance of 2⁻⁶⁴.
-fn own(rank: usize, chunk: usize) -> u64 {
+/// The content of a chunk of a rank at first: sums of different ones differ, but for a chance of 2⁻⁶⁴.
+fn initial(rank: usize, chunk: usize) -> u64 {
     let mixed = (rank as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (chunk as u64 + 1);
     let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed ^ (mixed >> 29)
@@ -42,7 +42,7 @@ fn own(rank: usize, chunk: usize) -> u64 {
 fn perform(title: &str, steps: &Steps, ranks: usize) -> Buffers {
     let mut buffers: Buffers = vec![vec![None; steps.names()]; steps.members()];
     for (rank, buffer) in buffers.iter_mut().take(ranks).enumerate() {
-        steps.input(rank).iter().for_each(|chunk| buffer[chunk] = Some(own(rank, chunk)));
+        steps.input(rank).iter().for_each(|chunk| buffer[chunk] = Some(initial(rank, chunk)));
     }
     for transfers in steps.iter() {
         let mut arrivals: BTreeMap<(usize, usize), Vec<(Effect, u64)>> = BTreeMap::new();
@@ -86,18 +86,20 @@ fn every_list_does_what_its_kind_promises() {
     for (title, kind, layout, steps) in every_list().filter(|(_, kind, ..)| *kind != Barrier) {
         let p = layout.ranks();
         let buffers = perform(&title, &steps, p);
-        let sum = |chunk| (0..p).fold(0, |sum: u64, rank| sum.wrapping_add(own(rank, chunk)));
+        let sum = |chunk| (0..p).fold(0, |sum: u64, rank| sum.wrapping_add(initial(rank, chunk)));
         let parts = steps.chunks() / p;
         for (rank, buffer) in buffers.iter().take(p).enumerate() {
             let expected: Vec<(usize, u64)> = match kind {
                 AllReduce => (0..steps.chunks()).map(|chunk| (chunk, sum(chunk))).collect(),
-                AllGather => (0..steps.chunks()).map(|chunk| (chunk, own(chunk / parts, chunk))).collect(),
+                AllGather => {
+                    (0..steps.chunks()).map(|chunk| (chunk, initial(chunk / parts, chunk))).collect()
+                }
                 ReduceScatter => (0..parts).map(|i| (rank * parts + i, sum(rank * parts + i))).collect(),
-                Broadcast => (0..steps.chunks()).map(|chunk| (chunk, own(0, chunk))).collect(),
+                Broadcast => (0..steps.chunks()).map(|chunk| (chunk, initial(0, chunk))).collect(),
                 Reduce if rank == 0 => (0..steps.chunks()).map(|chunk| (chunk, sum(chunk))).collect(),
                 Reduce => vec![],
-                AllToAll => (0..p).map(|from| (from * p + rank, own(from, from * p + rank))).collect(),
-                SendReceive => vec![((rank + p - 1) % p, own((rank + p - 1) % p, (rank + p - 1) % p))],
+                AllToAll => (0..p).map(|from| (from * p + rank, initial(from, from * p + rank))).collect(),
+                SendReceive => vec![((rank + p - 1) % p, initial((rank + p - 1) % p, (rank + p - 1) % p))],
                 Barrier => unreachable!("filtered"),
             };
             assert_eq!(
@@ -216,7 +218,7 @@ fn sent_out_of_node(steps: &Steps, layout: Layout, node: usize) -> f64 {
 
 #[test]
 fn volumes_and_steps_are_those_of_the_textbook() {
-    // (algorithm, kind, ranks, per node, pieces): what every rank sends, in units of n, and the steps.
+    // (algorithm, kind, ranks, per node, pieces): elements that every rank sends, in units of n, and the steps.
     let check = |algorithm: &dyn Algorithm, kind, [p, k, m]: [usize; 3], volume: f64, count: usize| {
         let steps = algorithm.steps(kind, Layout::new(p, k, m).unwrap()).unwrap();
         let title = format!("{} {kind} over {p} ranks, {k} per node, {m} pieces", algorithm.name());

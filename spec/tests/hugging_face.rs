@@ -62,9 +62,9 @@ const SIZES: &[(&str, u64)] = &[
 #[test]
 fn a_model_of_several_inputs_is_planned_as_its_language_model() {
     let text = include_str!("fixtures/configs/llama-3.2-1b.json");
-    let whole = format!("{{\"model_type\": \"llava\", \"text_config\": {text}}}");
+    let nested = format!("{{\"model_type\": \"llava\", \"text_config\": {text}}}");
     let inner = from_hugging_face(text, "config.json").unwrap();
-    assert_eq!(from_hugging_face(&whole, "config.json").unwrap(), inner);
+    assert_eq!(from_hugging_face(&nested, "config.json").unwrap(), inner);
 }
 
 #[test]

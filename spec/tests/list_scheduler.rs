@@ -146,14 +146,14 @@ impl Search<'_> {
                 if turn == m || pass == 0 && held == self.problem.limits[rank] {
                     continue;
                 }
-                let own = |pass: usize| self.ends[rank][pass].get(turn).copied();
+                let earlier = |pass: usize| self.ends[rank][pass].get(turn).copied();
                 let other = |rank: usize, pass: usize| Some(self.ends[rank][pass].get(turn)? + transfer);
                 let ready = match pass {
                     0 if rank == 0 => Some(0.0),
                     0 => other(rank - 1, 0),
-                    1 if rank + 1 == ranks => own(0),
-                    1 => own(0).zip(other(rank + 1, 1)).map(|(one, two)| one.max(two)),
-                    _ => own(1),
+                    1 if rank + 1 == ranks => earlier(0),
+                    1 => earlier(0).zip(other(rank + 1, 1)).map(|(one, two)| one.max(two)),
+                    _ => earlier(1),
                 };
                 let Some(ready) = ready else { continue };
                 let stage = &self.problem.times.stages[rank];

@@ -135,7 +135,7 @@ fn head_flops(model: &Model, seq: usize) -> f64 {
     2.0 * (projection + transform) as f64
 }
 
-/// Visible pairs; halving leaves out half of the diagonal, which a full count takes whole with all that is above it.
+/// Visible pairs; halving leaves out half of the diagonal, which a full count includes with all that is above it.
 fn counted_pairs(attention: &Attention, seq: usize, halved: bool) -> f64 {
     let window = match attention.mask {
         Mask::Full => return (seq * seq) as f64,

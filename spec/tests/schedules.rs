@@ -47,7 +47,7 @@ fn peaks(run: &Ideal, shape: PipelineShape) -> Vec<f64> {
     run.peak.iter().map(|peak| peak / shape.virtual_stages as f64).collect()
 }
 
-fn near(value: f64, expected: f64, case: &str) {
+fn assert_close(value: f64, expected: f64, case: &str) {
     assert!((value - expected).abs() < 1e-9, "{case}: {value}, not {expected}");
 }
 
@@ -72,7 +72,7 @@ fn no_schedule_beats_work_or_the_longest_chain() {
         let (p, m, v) = (shape.ranks as f64, shape.microbatches as f64, shape.virtual_stages as f64);
         // A rank that holds a copy of two stages has half of the microbatches of each.
         let work = 3.0 * m;
-        run.work.iter().for_each(|rank| near(rank.get(), work, schedule.name()));
+        run.work.iter().for_each(|rank| assert_close(rank.get(), work, schedule.name()));
         // One microbatch needs F and I of every stage, and W of the first one.
         let chain = 2.0 * p + 1.0 / v;
         assert!(run.makespan.get() > work.max(chain) - 1e-9, "{} {shape:?}", schedule.name());
@@ -84,7 +84,7 @@ fn bubbles_are_those_of_ideal_runs() {
     for (schedule, shape) in cases().filter(|(schedule, _)| schedule.flushes()) {
         let run = run(&schedule.lists(shape), &times(shape, [1.0; 3])).unwrap();
         let expected = most(run.idle()) / (3.0 * shape.microbatches as f64);
-        near(schedule.bubble_over_work(shape), expected, &format!("{} {shape:?}", schedule.name()));
+        assert_close(schedule.bubble_over_work(shape), expected, &format!("{} {shape:?}", schedule.name()));
     }
 }
 
@@ -102,7 +102,7 @@ fn bubbles_are_the_closed_forms() {
             for pass in ratios {
                 let run = run(&schedule.lists(shape), &times(shape, *pass)).unwrap();
                 let expected = form(shape.ranks as f64, shape.virtual_stages as f64, *pass);
-                near(most(run.idle()), expected, &format!("{name} {shape:?} {pass:?}"));
+                assert_close(most(run.idle()), expected, &format!("{name} {shape:?} {pass:?}"));
                 tried += 1;
             }
         }
@@ -151,12 +151,16 @@ fn zero_bubble_schedules_idle_only_before_they_start() {
         for ranks in [2, 3, 4, 8, 16] {
             for microbatches in [2 * ranks - 1, 2 * ranks, 2 * ranks + 3, 4 * ranks] {
                 let run = unit_run(name, shape(ranks, v, microbatches));
-                near(most(run.idle_within()), 0.0, &format!("{name} p = {ranks}, m = {microbatches}"));
+                assert_close(
+                    most(run.idle_within()),
+                    0.0,
+                    &format!("{name} p = {ranks}, m = {microbatches}"),
+                );
             }
         }
     }
     // With only p microbatches ZB-H2 is no better than ZB-H1.
-    near(most(unit_run("zb-h2", shape(4, 1, 4)).idle_within()), 3.0, "zb-h2 m = p");
+    assert_close(most(unit_run("zb-h2", shape(4, 1, 4)).idle_within()), 3.0, "zb-h2 m = p");
 }
 
 #[test]
@@ -168,8 +172,8 @@ fn joint_passes_shorter_than_their_sum_shorten_the_middle() {
         times.joint = joint / 3.0;
         let run = run(&schedule("dualpipe").unwrap().lists(shape), &times).unwrap();
         let case = format!("p = {ranks}, m = {microbatches}, {joint}");
-        near(run.makespan.get(), expected, &case);
-        near(most(run.idle()), (ranks as f64 / 2.0 - 1.0) * (joint + 2.0 - 3.0), &case);
+        assert_close(run.makespan.get(), expected, &case);
+        assert_close(most(run.idle()), (ranks as f64 / 2.0 - 1.0) * (joint + 2.0 - 3.0), &case);
     };
     check(4, 8, 3.0, 26.0);
     check(8, 16, 3.0, 54.0);
@@ -188,7 +192,7 @@ fn chimera_and_hanayo_idle_as_their_papers_say() {
         let shape = shape(stages, 1, microbatches);
         let run = run(&schedule("chimera").unwrap().lists(shape), &times(shape, [1.0, 0.5, 0.5])).unwrap();
         let (d, n) = (stages as f64, microbatches as f64);
-        near(most(run.idle()) / run.makespan.get(), (d - 2.0) / (2.0 * n + d - 2.0), "chimera");
+        assert_close(most(run.idle()) / run.makespan.get(), (d - 2.0) / (2.0 * n + d - 2.0), "chimera");
     }
     // Hanayo, B = 2 F, m = p: (2P − 2)/(3PW + P − 1) is an approximation; ours is never worse than by 1 %.
     for (p, waves) in [(4, 1), (4, 2), (4, 4), (8, 1), (8, 2), (8, 4)] {
@@ -254,8 +258,8 @@ fn v_shapes_hold_half_and_a_third_of_1f1b() {
         for microbatches in [2 * ranks, 4 * ranks] {
             let shape = shape(ranks, 2, microbatches);
             let most = |name| peaks(&unit_run(name, shape), shape).into_iter().fold(0.0, f64::max);
-            near(most("v-half"), (ranks / 2) as f64 + 1.0, &format!("v-half {shape:?}"));
-            near(most("v-min"), ((ranks + 4) / 3) as f64, &format!("v-min {shape:?}"));
+            assert_close(most("v-half"), (ranks / 2) as f64 + 1.0, &format!("v-half {shape:?}"));
+            assert_close(most("v-min"), ((ranks + 4) / 3) as f64, &format!("v-min {shape:?}"));
         }
     }
 }
@@ -264,7 +268,7 @@ fn v_shapes_hold_half_and_a_third_of_1f1b() {
 fn makespans_are_the_reference_ones() {
     // F = I = W = 1 of a rank's stages together.
     let check = |name: &str, [p, v, m]: [usize; 3], expected: f64| {
-        near(unit_run(name, shape(p, v, m)).makespan.get(), expected, &format!("{name} {p} {v} {m}"));
+        assert_close(unit_run(name, shape(p, v, m)).makespan.get(), expected, &format!("{name} {p} {v} {m}"));
     };
     check("gpipe", [4, 1, 8], 33.0);
     check("1f1b", [4, 1, 8], 33.0);
@@ -296,11 +300,11 @@ fn makespans_are_the_reference_ones() {
 #[test]
 fn schedules_that_are_the_same_have_the_same_lists() {
     let mut same = std::collections::BTreeMap::new();
-    for (own, shape) in cases() {
-        let Some(name) = own.same_as(shape) else { continue };
+    for (first, shape) in cases() {
+        let Some(name) = first.same_as(shape) else { continue };
         let other = schedule(name).unwrap();
         assert_eq!(other.check(shape), Ok(()), "{name} {shape:?}");
-        assert_eq!(own.lists(shape).ranks, other.lists(shape).ranks, "{} {name} {shape:?}", own.name());
+        assert_eq!(first.lists(shape).ranks, other.lists(shape).ranks, "{} {name} {shape:?}", first.name());
         *same.entry(name).or_insert(0) += 1;
     }
     assert!(!same.is_empty() && same.values().all(|count| *count >= 5), "{same:?}");
@@ -314,7 +318,7 @@ fn groups_need_not_be_of_p_microbatches() {
                 let shape = shape(ranks, virtual_stages, microbatches);
                 let run = unit_run("interleaved-groups", shape);
                 let expected = 3.0 * (ranks as f64 - 1.0) / virtual_stages as f64;
-                near(most(run.idle()), expected, &format!("{shape:?}"));
+                assert_close(most(run.idle()), expected, &format!("{shape:?}"));
             }
         }
     }
@@ -326,9 +330,9 @@ fn pipedream_2bw_has_no_bubble_between_updates() {
     let (p, m) = (4, 6);
     let after = |steps: usize| unit_run("pipedream-2bw", shape(p, 1, steps * m)).makespan.get();
     for steps in 2..6 {
-        near(after(steps) - after(steps - 1), 3.0 * m as f64, "steady state");
+        assert_close(after(steps) - after(steps - 1), 3.0 * m as f64, "steady state");
     }
-    near(schedule("pipedream-2bw").unwrap().bubble_over_work(shape(p, 1, m)), 0.0, "pipedream-2bw");
+    assert_close(schedule("pipedream-2bw").unwrap().bubble_over_work(shape(p, 1, m)), 0.0, "pipedream-2bw");
 }
 
 #[test]
@@ -341,9 +345,9 @@ fn uneven_times_delay_only_what_waits() {
     times.stages[1] = PassTimes { forward: slow, input: slow, weight: slow };
     times.microbatches[1] = 0.5;
     let run = run(&schedule("1f1b").unwrap().lists(shape), &times).unwrap();
-    near(run.makespan.get(), 11.0, "1f1b");
-    near(run.work[0].get(), 1.5 * 3.0, "rank 0");
-    near(run.work[1].get(), 3.0 * 3.0, "rank 1");
+    assert_close(run.makespan.get(), 11.0, "1f1b");
+    assert_close(run.work[0].get(), 1.5 * 3.0, "rank 0");
+    assert_close(run.work[1].get(), 3.0 * 3.0, "rank 1");
 }
 
 /// The files of torch: name, p, m, v, lists.
@@ -393,13 +397,13 @@ fn schedules_of_torch_are_sound_and_ours_are_as_fast_and_as_small() {
         }
         let case = format!("{name} {shape:?}");
         let custom = Custom::new(lists.clone()).unwrap();
-        let own = schedule(ours(name)).unwrap();
+        let registered = schedule(ours(name)).unwrap();
         for stage in 0..shape.stages() {
-            assert_eq!(custom.rank_of(stage, shape), own.rank_of(stage, shape), "{case}");
+            assert_eq!(custom.rank_of(stage, shape), registered.rank_of(stage, shape), "{case}");
         }
         let theirs = run(&lists, &times(shape, [1.0; 3])).unwrap();
-        let run = run(&own.lists(shape), &times(shape, [1.0; 3])).unwrap();
-        near(run.makespan.get(), theirs.makespan.get(), &case);
+        let run = run(&registered.lists(shape), &times(shape, [1.0; 3])).unwrap();
+        assert_close(run.makespan.get(), theirs.makespan.get(), &case);
         assert_eq!(run.peak, theirs.peak, "{case}");
     }
 }
@@ -446,7 +450,7 @@ fn custom_actions_are_for_one_shape() {
     check("", "0 stages do not divide over 0 ranks");
 }
 
-/// A schedule from elsewhere: a microbatch at a time. It needs a name, its actions and its bubble.
+/// A schedule from elsewhere: a microbatch at a time. It needs a name, its lists and its bubble.
 struct OneAtATime;
 
 impl Schedule for OneAtATime {
@@ -494,7 +498,7 @@ fn a_schedule_from_elsewhere_is_one_implementation() {
         assert_eq!(validate(&lists, shape, 1, |stage| OneAtATime.rank_of(stage, shape)), Ok(()));
         let run = run(&lists, &times(shape, [1.0; 3])).unwrap();
         let work = 3.0 * shape.microbatches as f64;
-        near(most(run.idle()) / work, OneAtATime.bubble_over_work(shape), "one at a time");
+        assert_close(most(run.idle()) / work, OneAtATime.bubble_over_work(shape), "one at a time");
         assert_eq!(run.peak, vec![1.0; shape.ranks]);
     }
 }

@@ -98,7 +98,7 @@ fn root_of_squares(a: Seconds, b: Seconds) -> Seconds {
     Seconds::new(a.get().hypot(b.get()))
 }
 
-/// What a library chooses for a product.
+/// The choices of a library for a product.
 struct Choice {
     tile: Tile,
     /// Into how many parts it splits the summed dim.
@@ -136,7 +136,7 @@ impl Choice {
     }
 }
 
-/// What a tile reaches of the rate of the largest one, at most 1.
+/// The rate of a tile relative to that of the largest one, at most 1.
 ///
 /// e = g(t) / g(256 × 128), g = h / (h + h₀), h = t_r t_c / (t_r + t_c)
 ///

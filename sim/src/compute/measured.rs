@@ -155,7 +155,7 @@ const SIZES: usize = 7;
 
 type Sizes = [f64; SIZES];
 
-/// What must be the same for two kernels to be compared.
+/// The properties that two comparable kernels share.
 #[derive(PartialEq)]
 enum Kind {
     Gemm(Precision),

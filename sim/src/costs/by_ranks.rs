@@ -119,7 +119,7 @@ impl Network {
     }
 }
 
-/// What a receiver does with what arrives.
+/// How a receiver uses the bytes that arrive.
 #[derive(Clone, Copy, PartialEq)]
 enum Takes {
     Copies,

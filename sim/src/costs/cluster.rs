@@ -68,7 +68,7 @@ impl<'a> ClusterCosts<'a> {
         }
     }
 
-    /// What the exchange of a collective takes.
+    /// Time of the exchange of a collective.
     fn exchange_time(&self, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
         if let Some(cores) = self.cores() {
             let placement = Placement::new(&group.ranks, self.cluster);
@@ -81,7 +81,7 @@ impl<'a> ClusterCosts<'a> {
         }
     }
 
-    /// What a collective that takes `time` alone takes of each member's GPU and links.
+    /// The traffic on each member's GPU and links of a collective whose time alone is `time`.
     pub fn collective_traffic(
         &self,
         kind: CollectiveKind,
@@ -233,7 +233,7 @@ fn copy_traffic(bytes: Bytes, time: Seconds, node: &Node) -> Traffic {
     Traffic { memory: memory.min(1.0), ..Traffic::default() }
 }
 
-/// What a collective over a tensor of `bytes` that takes `time` takes of each GPU.
+/// The traffic on each GPU of a collective over a tensor of `bytes` whose time alone is `time`.
 ///
 /// C = channels / multiprocessors, M = 2 r n / (t B), links: f n / (t β), each at most 1
 ///

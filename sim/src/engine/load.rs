@@ -1,11 +1,11 @@
-//! What an op takes from others that run on the same device at the same time, and what they take from it.
+//! How ops that run on the same device at the same time slow each other.
 //!
 //! Kernels take what communication leaves; communication shares the links with other communication. Nothing here
 //! knows what an op is for.
 
 use std::ops::AddAssign;
 
-/// What communication takes of a device while it runs at full speed, each as a part of the whole, 0 to 1.
+/// The parts of a device, 0 to 1, that communication takes while it runs at full speed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Traffic {
     /// Of its multiprocessors: held from start to end.
@@ -18,7 +18,7 @@ pub struct Traffic {
     pub between: f64,
 }
 
-/// What an op does with a device. An op that is several in one does several things, each for a part of its time.
+/// The needs of an op on a device. A joined op has several, each for a part of its time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Load {
     /// The part of its time in which a kernel runs that needs all multiprocessors, 0 to 1.
@@ -27,16 +27,16 @@ pub struct Load {
     pub memory_bound: f64,
     /// The part of its time in which it communicates, 0 to 1.
     pub communicating: f64,
-    /// What it takes while it communicates.
+    /// The traffic while it communicates.
     pub traffic: Traffic,
-    /// What it takes of a pool of cores that several ranks compute on, in the mean over its time: 1 is the whole pool.
+    /// The part of a pool of cores that several ranks compute on, in the mean over its time: 1 is the full pool.
     pub cores: f64,
     /// How much longer it takes, as a part of its time, for every pool of cores that is wanted beyond the one there is:
     /// threads that take turns find the data of others in the caches.
     pub crowding: f64,
 }
 
-/// What communication leaves to kernels however much of it there is, so that they always end.
+/// The part that communication always leaves to kernels, so that they end.
 ///
 /// Assumed: the work distributor gives every kernel some multiprocessors in the end. One collective takes 0.55 at most
 /// of those measured.

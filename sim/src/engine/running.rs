@@ -41,7 +41,7 @@ struct Pace {
     slowness: f64,
     /// When it ends at this pace; never while it stands still.
     due: Picoseconds,
-    /// What is left of it alone, in picoseconds, while it stands still.
+    /// Its remaining time alone, in picoseconds, while it stands still.
     left: f64,
     /// The earliest of its events that are still to come. It may be too early: then it is put off when it comes.
     event: Picoseconds,

@@ -54,7 +54,7 @@ struct Turn {
     has_begun: bool,
 }
 
-/// What follows from giving out turns.
+/// The result of giving out turns.
 pub(super) struct Given {
     /// Ops that had waited and begin now.
     pub begin: Vec<OpId>,

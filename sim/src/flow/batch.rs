@@ -10,7 +10,7 @@ pub struct Transfer {
     pub start: Seconds,
     /// How long after that the first byte moves; it holds no link meanwhile.
     pub latency: Seconds,
-    /// What it carries.
+    /// The flow.
     pub amount: Bytes,
     /// Links with weights, as in `Flow`.
     pub path: Vec<(LinkId, f64)>,

@@ -1,4 +1,4 @@
-//! What one link knows of the flows that cross it: what they take, and which of them it holds back.
+//! The state of one link: the rates of the flows that cross it, and which of them it holds back.
 //!
 //! Nothing here knows where else a flow goes.
 
@@ -46,7 +46,7 @@ pub(super) struct LinkState {
 }
 
 impl Load {
-    /// What a link carries that no flow crosses.
+    /// The state of a link that no flow crosses.
     pub fn none(capacity: f64) -> Self {
         let most = capacity * (1.0 + TOLERANCE);
         Self { sum: 0.0, least: f64::NEG_INFINITY, most, level: f64::INFINITY }

@@ -35,18 +35,18 @@ pub struct Network {
 
 const NO_SLOT: u32 = u32::MAX;
 
-/// What a flow in a slot still has to do.
+/// The flow in a slot, with the work that is left.
 #[derive(Debug, Clone, Copy)]
 struct Account {
     id: FlowId,
-    /// What holds it back since the rates were settled.
+    /// The limit that holds it back since the rates were settled.
     limit: Limit,
     /// On a link: its mark on the link's count. At its cap: what remained at `since`. New: the amount.
     mark: f64,
     since: Picoseconds,
 }
 
-/// What a link has served each flow that it holds back.
+/// The work that a link has served each flow that it holds back.
 #[derive(Debug, Clone, Copy)]
 struct Served {
     amount: f64,
@@ -318,7 +318,7 @@ impl Served {
     const NOTHING: Self =
         Self { amount: 0.0, since: Picoseconds::ZERO, level: 0.0, first_mark: f64::INFINITY };
 
-    /// What each flow has been served by an instant.
+    /// The work that each flow has been served by an instant.
     fn by(&self, now: Picoseconds) -> f64 {
         self.amount + self.level * elapsed(self.since, now)
     }

@@ -24,7 +24,7 @@ use self::levels::{Candidate, Mode};
 use super::link_state::{LinkState, Load, Member};
 use super::ready::ReadyLinks;
 
-/// What holds a flow back.
+/// The limit that holds a flow back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
     /// Nothing yet: the rate is infinite until the levels are settled.
@@ -275,7 +275,7 @@ fn unhindered(cap: f64) -> (f64, Limit) {
     (cap, if cap.is_finite() { Limit::Cap } else { Limit::None })
 }
 
-/// What a flow takes at a rate; nothing as long as it has none.
+/// The load of a flow at a rate; 0 as long as it has no rate.
 fn finite(rate: f64) -> f64 {
     if rate.is_finite() { rate } else { 0.0 }
 }

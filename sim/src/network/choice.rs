@@ -32,7 +32,7 @@ pub struct Call {
     pub channels: Option<usize>,
 }
 
-/// What is not left to NCCL's choice: its NCCL_ALGO, NCCL_PROTO and NCCL_NCHANNELS.
+/// Settings that the user forces on NCCL: its NCCL_ALGO, NCCL_PROTO and NCCL_NCHANNELS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Forced {
     /// Name of the algorithm.
@@ -57,7 +57,7 @@ pub struct Choice {
 }
 
 impl Placement {
-    /// What NCCL would choose for a collective over a tensor of `bytes`: the algorithm and protocol of which it
+    /// The choice of NCCL for a collective over a tensor of `bytes`: the algorithm and protocol of which it
     /// expects the least time, among those that `forced` allows; `None` if that leaves nothing.
     ///
     /// One rank alone does nothing, by whatever algorithm. Nor do several with an empty tensor, which NCCL drops

@@ -11,7 +11,7 @@ use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 /// A channel in one direction, as one rank's ring uses it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Link {
-    /// What large messages reach.
+    /// Bandwidth of large messages.
     pub bandwidth: BytesPerSecond,
     /// Inside a node the time of one step of a ring with an empty message and Simple; between nodes what NICs and
     /// fabric add to NCCL's own part of a step.
@@ -43,13 +43,13 @@ pub struct Placement {
     pub ramp: Seconds,
     /// See `Interconnect::staging`.
     pub staging: Option<BytesPerSecond>,
-    /// What streaming kernels reach of a GPU's memory bandwidth.
+    /// Memory bandwidth of streaming kernels.
     pub memory: BytesPerSecond,
     /// Time from the call to the first step, without NCCL's part.
     pub start: Seconds,
     /// Which rows of NCCL's tables the GPUs read.
     pub generation: Generation,
-    /// What NCCL counts with.
+    /// The constants of NCCL.
     pub nccl: &'static Constants,
     /// The latency of the NICs that NCCL counts with.
     pub(super) reported: Seconds,
@@ -190,7 +190,7 @@ impl Placement {
         protocol.time(&self.nccl.steps.network.tree)
     }
 
-    /// What the network adds to a step between nodes: its latency, twice where the receiver also flushes what came,
+    /// Time that the network adds to a step between nodes: its latency, twice where the receiver also flushes what came,
     /// as it does with Simple on Ampere and older GPUs.
     ///
     /// Source: ncclTopoNeedFlush in NCCL's src/graph/paths.cc.
@@ -200,7 +200,7 @@ impl Placement {
         if flushes { 2.0 * latency } else { latency }
     }
 
-    /// What NCCL expects the network to add: the latency that its driver reports, twice with Simple on any GPU.
+    /// Time that NCCL expects the network to add: the latency that its driver reports, twice with Simple on any GPU.
     ///
     /// Source: ncclTopoTuneModel in NCCL's src/graph/tuning.cc.
     pub(super) fn expected_wire(&self, protocol: Protocol) -> Seconds {
@@ -227,7 +227,7 @@ impl Placement {
         caps.of(self.generation).on(self.nodes)
     }
 
-    /// What a channel carries with a protocol.
+    /// Bandwidth of a channel with a protocol.
     pub(super) fn channel(&self, protocol: Protocol) -> BytesPerSecond {
         let caps = &self.nccl.caps;
         let in_a_node = |caps: &ByGeneration<ByNodes>| caps.of(self.generation).on(1);
@@ -238,7 +238,7 @@ impl Placement {
         }
     }
 
-    /// What a call's protocol reaches of a link: half of it with LL, whose every second word is a flag, up to its
+    /// Bandwidth of a link with a call's protocol: half of it with LL, whose every second word is a flag, up to its
     /// cap; and no more than forced channels carry.
     pub(super) fn reached(&self, link: BytesPerSecond, call: &Call) -> BytesPerSecond {
         let constants = self.nccl;

@@ -20,7 +20,7 @@ use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 /// Groups that carry out the same step list at the same time.
 #[derive(Debug, Clone, Copy)]
 pub struct SideBySide<'a> {
-    /// What each group does.
+    /// The steps of each group.
     pub steps: &'a Steps,
     /// The size of each group's collective.
     pub bytes: Bytes,
@@ -179,7 +179,7 @@ impl SideBySide<'_> {
     }
 }
 
-/// What a step list takes, by the size of the collective.
+/// Time of a step list, by the size of the collective.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Costs {
     /// The size for which the transfers' times are given.

@@ -49,7 +49,7 @@ use trainwright_spec::units::{BytesPerSecond, Seconds};
 pub struct Topology {
     links: Vec<Link>,
     gpus: usize,
-    /// What joins the GPUs of a node; `None` if the fabric does.
+    /// The links inside nodes; `None` if the fabric does.
     nodes: Option<Arc<Nodes>>,
     /// `None` if there is one node.
     fabric: Option<Box<dyn Routes>>,

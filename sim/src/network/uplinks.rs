@@ -1,4 +1,4 @@
-//! What the fabric between nodes leaves of their NICs' bandwidth, and adds to their latency.
+//! The part of NICs' bandwidth that the fabric between nodes leaves, and the latency that it adds.
 //!
 //! Groups of one shape tile the cluster, as those of an axis of a mesh do: while a group communicates, its siblings on
 //! the other GPUs and nodes do the same.

@@ -1,4 +1,4 @@
-//! What the GPUs of a group in one node reach of each other where no switch joins them all.
+//! Bandwidth between the GPUs of a group in one node that no switch joins.
 
 use super::topology::{LinkKind, Topology};
 use crate::flow::{Flow, FlowId, Network};
@@ -8,7 +8,7 @@ use trainwright_spec::units::{BytesPerSecond, Picoseconds};
 /// Bandwidths inside a node, out of one GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Wired<'a> {
-    /// What the group's rings run over: the interconnect, or PCIe if its links form no ring.
+    /// The links of the group's rings: the interconnect, or PCIe if its links form no ring.
     pub over: &'a Interconnect,
     /// On all rings through the group together.
     pub ring: BytesPerSecond,
@@ -75,7 +75,7 @@ fn medium(node: &Node, kind: LinkKind) -> &Interconnect {
     }
 }
 
-/// What the slowest of these messages gets if all are sent at once.
+/// Bandwidth of the slowest of these messages if all are sent at once.
 fn slowest(topology: &Topology, messages: impl Iterator<Item = (usize, usize)>) -> BytesPerSecond {
     let mut network = Network::new(topology.shared());
     let mut route = Vec::new();

@@ -1,4 +1,4 @@
-//! What a group of ranks has of its links: inside a node, between nodes, over a fabric.
+//! The bandwidth and latency that a group of ranks has: inside a node, between nodes, over a fabric.
 
 use crate::{FOUR_NODES, MESSAGE, close, four_nodes};
 use trainwright_sim::network::{Placement, message_time};
@@ -31,7 +31,7 @@ fn renaming_ranks_changes_nothing() {
     assert_eq!(Placement::new(&[2, 3, 4, 5, 8, 10], &cluster), sorted);
 }
 
-/// What training does most: 8 tensor ranks in a node, and 8 data-parallel groups with one rank on each node.
+/// The usual groups of training: 8 tensor ranks in a node, and 8 data-parallel groups with one rank on each node.
 #[test]
 fn siblings_share_the_nics() {
     let mut cluster = Cluster::from_name("dgx-a100:4").unwrap();

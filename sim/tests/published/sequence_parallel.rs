@@ -31,7 +31,7 @@ struct Row {
 struct Cell {
     row: Row,
     tokens_per_second: f64,
-    /// What PyTorch's allocator would count at most: no libraries, no fragmentation.
+    /// The peak of PyTorch's allocator: no libraries, no fragmentation.
     allocated_mib: f64,
     fits: bool,
 }

@@ -1,4 +1,4 @@
-//! What groups reach over a topology, against what its graph carries and by hand.
+//! Bandwidth of groups over a topology, against that of its graph and by hand.
 
 use super::{close, cluster_with, route};
 use trainwright_sim::network::topology::Topology;

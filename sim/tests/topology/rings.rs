@@ -98,7 +98,7 @@ fn rings_along_a_torus() {
     assert_eq!(topology.rings(&row[..8]).unwrap().cycles, [row[..8].to_vec()]);
 }
 
-/// What an interconnect of the catalog says of rings, which is measured, is what a search finds in its wiring for the
+/// The measured rings of each interconnect of the catalog are those that a search finds in its wiring for the
 /// first GPUs of a node, and for two that two links join. The first five, not measured, have a ring over PCIe only.
 #[test]
 fn the_catalog_counts_the_rings_that_its_wiring_has() {

@@ -1,4 +1,4 @@
-//! What a cluster must be before anything is computed on it.
+//! Checks a cluster before anything is computed on it.
 
 mod fabric;
 mod wiring;

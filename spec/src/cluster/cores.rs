@@ -1,5 +1,5 @@
-//! What several ranks share to compute on: the cores of a node's processors, whose threads they are where nothing is a GPU, or
-//! GPUs of which each is like one core; and what a step of a collective takes them.
+//! Cores that several ranks share: those of a node's processors, whose threads the ranks are if there is no GPU, or GPUs each of
+//! which counts as one core; and the times of steps of collectives on them.
 //!
 //! It knows what was measured, not what ranks do with it.
 

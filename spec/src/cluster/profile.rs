@@ -17,7 +17,7 @@
 //! bytes_and_us = [[1024, 30.5], [1048576, 95.0]]
 //! ```
 //!
-//! What a cost makes of it is the simulator's business.
+//! Costs from it are computed by the simulator.
 
 use super::check::{Fault, fault};
 use super::document::Document;

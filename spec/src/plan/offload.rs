@@ -1,4 +1,4 @@
-//! What of a training run lives in the memory of the nodes' processors or on their drives, and which of that is legal.
+//! The state that is offloaded to the memory of the nodes' processors or to their drives, and which choices are legal.
 //!
 //! - The optimizer's step runs where its state is. Gradients are copied there during the last backward pass, the
 //!   processors update, and the weights are copied back (ZeRO-Offload, Ren et al. 2021, arXiv 2101.06840; Megatron-Core's
@@ -8,7 +8,7 @@
 //!   Rajbhandari et al. 2021, arXiv 2104.07857).
 //! - The activations of a stage's first blocks leave after forward and are fetched before backward, one block ahead.
 //!
-//! What is on the drives passes through the processors' memory.
+//! State on the drives passes through the processors' memory.
 
 use super::Plan;
 use super::check::bad;

@@ -1,4 +1,4 @@
-//! What the host does for a GPU: it launches each op, talks to its neighbours and closes the step.
+//! The work of the host for a GPU: it launches each op, talks to its neighbours and closes the step.
 
 use crate::sourced::Sourced;
 use crate::units::Seconds;

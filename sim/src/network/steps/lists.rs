@@ -27,7 +27,7 @@ pub struct Groups<'a> {
     pub per_node: usize,
 }
 
-/// What groups take for a collective, by size.
+/// Times of the groups for a collective, by size.
 #[derive(Debug, Clone)]
 pub struct Lists {
     start: Seconds,
@@ -153,7 +153,7 @@ impl Groups<'_> {
     }
 }
 
-/// What one list of a group sends.
+/// The transfers of one list of a group.
 struct Traffic {
     /// Transfers, a step of each phase.
     transfers: usize,

@@ -9,11 +9,11 @@ use trainwright_spec::units::{BytesPerSecond, Seconds};
 /// One channel in one direction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
-    /// What large messages reach on it.
+    /// Bandwidth of large messages.
     pub bandwidth: BytesPerSecond,
     /// Time that it adds to a path.
     pub latency: Seconds,
-    /// What it is made of.
+    /// The kind of link.
     pub kind: LinkKind,
     /// Where it starts.
     pub from: Vertex,
@@ -21,7 +21,7 @@ pub struct Link {
     pub to: Vertex,
 }
 
-/// What a link is made of.
+/// A kind of link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkKind {
     /// The GPUs' own: NVLink, Infinity Fabric, a TPU's links.
@@ -92,9 +92,9 @@ pub(super) trait Routes: Send + Sync + fmt::Debug {
 pub struct Rings {
     /// The GPUs of the group in the order of each ring.
     pub cycles: Vec<Vec<usize>>,
-    /// What each ring can carry.
+    /// Bandwidth of each ring.
     pub bandwidth: BytesPerSecond,
-    /// What the rings run over.
+    /// The links of the rings.
     pub kind: LinkKind,
 }
 

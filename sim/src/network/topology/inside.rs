@@ -208,7 +208,7 @@ impl Graph {
     }
 }
 
-/// What two links between two vertices are like.
+/// Both directions of a connection between two vertices.
 #[derive(Clone, Copy)]
 struct Way {
     bandwidth: BytesPerSecond,

@@ -7,7 +7,7 @@ use crate::flow::LinkId;
 use trainwright_spec::cluster::{Cluster, Interconnect, Wiring};
 use trainwright_spec::units::{BytesPerSecond, Seconds};
 
-/// What joins the GPUs of each node, and the NICs of all nodes.
+/// The links between the GPUs of each node, and the NICs of all nodes.
 #[derive(Debug)]
 pub(super) struct Nodes {
     gpus: usize,
@@ -22,7 +22,7 @@ pub(super) struct Nodes {
     first_nic: usize,
 }
 
-/// What rings need to know of the interconnect.
+/// The interconnect as rings see it.
 #[derive(Debug)]
 enum Wired {
     /// Each GPU has all of this bandwidth to any other.
@@ -117,12 +117,12 @@ impl Nodes {
         self.ports
     }
 
-    /// What all NICs of a node send.
+    /// Bandwidth of all NICs of a node.
     pub fn injection(&self) -> BytesPerSecond {
         self.port_bandwidth * self.ports as f64
     }
 
-    /// What one port sends.
+    /// Bandwidth of one port.
     pub fn port_bandwidth(&self) -> BytesPerSecond {
         self.port_bandwidth
     }

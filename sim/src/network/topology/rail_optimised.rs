@@ -7,7 +7,7 @@
 //!    │ node             │ node
 //! ```
 //!
-//! What is meant for another rail first goes over the GPUs' own links to the GPU of its node that is on that rail
+//! A message for another rail first goes over the GPUs' links to the GPU of its node that is on that rail
 //! (NCCL's PXN), so that within a pod it stays off the spines.
 
 use super::graph::{Routes, Vertex};

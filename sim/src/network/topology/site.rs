@@ -1,4 +1,4 @@
-//! What the file of a fabric builds with.
+//! The inputs from which a fabric is built.
 
 use super::graph::{Link, LinkKind, Vertex, add};
 use super::node::Nodes;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::units::{BytesPerSecond, Seconds};
 
-/// What the file of a fabric builds with.
+/// The inputs from which a fabric is built.
 pub(super) struct Site<'a> {
     pub cluster: &'a Cluster,
     pub nodes: Arc<Nodes>,
@@ -22,7 +22,7 @@ impl Site<'_> {
         [add(self.links, link(low.clone(), high.clone())), add(self.links, link(high, low))]
     }
 
-    /// What the NICs of `nodes` nodes send together.
+    /// Bandwidth of the NICs of `nodes` nodes together.
     pub fn injection(&self, nodes: usize) -> BytesPerSecond {
         self.nodes.injection() * nodes as f64
     }

@@ -1,4 +1,4 @@
-//! What a fabric must be: groups that fill each other, every node joined to every other.
+//! Checks a fabric: groups that fill each other, every node joined to every other.
 
 use super::{Fault, MOST_GPUS, SLOWEST_LINK, at_least, at_least_one, fault, short, unjoined};
 use crate::cluster::{Cable, Cluster, Dragonfly, End, FatTree, RailOptimised, Routing, Shape, Torus};

@@ -1,4 +1,4 @@
-//! What the wiring of a node must be: every GPU joined to every other, by links that exist.
+//! Checks the wiring of a node: every GPU joined to every other, by links that exist.
 
 use super::{Fault, SLOWEST_LINK, at_least, at_least_one, fault, unjoined};
 use crate::cluster::{Bridges, Interconnect, Node, Pairs, Wiring};

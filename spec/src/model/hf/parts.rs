@@ -8,7 +8,7 @@ use crate::model::{
     Model, Norm, Position,
 };
 
-/// What LLaMA and its kin share: the sizes, under the same keys, and rotary grouped-query attention.
+/// The keys that LLaMA and its relatives share: the sizes, under the same keys, and rotary grouped-query attention.
 pub struct Decoder {
     /// Width of the residual stream.
     pub hidden: usize,
