@@ -84,8 +84,8 @@ fn volumes_are_those_of_the_papers() {
                     context_scheme,
                     ..Draft::of(model, [tensor, 1, 1])
                 };
-                let whole = |heads: usize| (b * s * heads * d / tensor) as f64;
-                let [h, k, v] = [heads, kv_heads, kv_heads].map(whole);
+                let full_width = |heads: usize| (b * s * heads * d / tensor) as f64;
+                let [h, k, v] = [heads, kv_heads, kv_heads].map(full_width);
                 let part = |ranks: usize| (ranks as f64 - 1.0) / ranks as f64;
                 let all = part(c) * (k + v);
                 check(&draft("ring", 1), vec![(SendReceive, all)], vec![(SendReceive, 2.0 * all)]);
@@ -214,7 +214,7 @@ fn one_rank_speaks_for_all() {
         let (of_classes, of_all) = (time(&classes), time(&all));
         assert!(of_classes.0.abs_diff(of_all.0) <= 1000, "{case}: {of_classes} for {of_all}");
         assert_eq!(hardware_flops(&classes), hardware_flops(&all), "{case}");
-        // The fast way slows a joined op as a whole.
+        // The fast path slows all of a joined op.
         let (by_op, by_call) = (time(&classes), step_time(&classes, &costs).unwrap());
         assert!(by_call.0.abs_diff(by_op.0) as f64 <= 0.01 * by_op.0 as f64, "{case}: {by_call} for {by_op}");
     }
@@ -233,7 +233,7 @@ fn activations_are_those_of_one_rank_divided_by_the_context() {
                 ..Draft::of("gpt2", [1, 1, 1])
             };
             let kept = |draft: &Draft| plan_memory(&draft.plan())[0].activations;
-            let whole = kept(&draft([1, 1], "ring"));
+            let unshared = kept(&draft([1, 1], "ring"));
             for c in [2, 4] {
                 let inner = if scheme.starts_with("hybrid") { 2 } else { 1 };
                 let shared = draft([c, inner], scheme);
@@ -249,7 +249,7 @@ fn activations_are_those_of_one_rank_divided_by_the_context() {
                 } else {
                     0.0
                 };
-                let expected = whole / c as f64 + Bytes::new(copy + scores);
+                let expected = unshared / c as f64 + Bytes::new(copy + scores);
                 assert_eq!(kept(&shared), expected, "{scheme} of {c} on {stack}");
             }
         }
@@ -258,7 +258,7 @@ fn activations_are_those_of_one_rank_divided_by_the_context() {
 
 #[test]
 fn a_rank_does_its_part_of_the_flops() {
-    // All schemes do the same products, whoever does them: those of one rank with the whole sequence.
+    // All schemes do the same products, whoever does them: those of one rank with the full sequence.
     let draft = |context, context_scheme| Draft {
         blocks: 2,
         sequence: 4096,
@@ -268,14 +268,14 @@ fn a_rank_does_its_part_of_the_flops() {
         ..Draft::of("llama-3-8b", [1, 1, 1])
     };
     let flops = |draft: Draft| hardware_flops(&lower(&draft.plan()));
-    let whole = flops(draft([1, 1], "ring"));
+    let unshared = flops(draft([1, 1], "ring"));
     for scheme in ["ring", "all-gather", "ulysses"] {
         for c in [2, 4, 8] {
-            assert_eq!(flops(draft([c, 1], scheme)), whole, "{scheme} of {c}");
+            assert_eq!(flops(draft([c, 1], scheme)), unshared, "{scheme} of {c}");
         }
     }
-    assert_eq!(flops(draft([8, 2], "hybrid")), whole);
-    assert_eq!(flops(draft([8, 4], "hybrid-all-gather")), whole);
+    assert_eq!(flops(draft([8, 2], "hybrid")), unshared);
+    assert_eq!(flops(draft([8, 4], "hybrid-all-gather")), unshared);
 }
 
 #[test]

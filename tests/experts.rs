@@ -409,7 +409,7 @@ fn a_gate_by_sentence_sends_complete_sentences() {
         |plan: &Plan| rows(&routed(plan, Routing { gate: Gate::Sentence, ..Routing::default() }));
     // 8 ranks, one sentence of 1024 tokens each, k = 2: 16 visits to 8 ranks are two sentences each.
     assert_eq!(by_sentence(&mixtral([1, 1, 8], [8, 1])), 2 * 1024);
-    // k = 1 and 4 tensor ranks that share a sentence: 2 sentences for 8 ranks, so that some rank has a whole one.
+    // k = 1 and 4 tensor ranks that share a sentence: 2 sentences for 8 ranks, so that some rank has a complete one.
     let plan = with_one_expert_per_token(mixtral([4, 1, 2], [8, 1]));
     assert_eq!((rows(&plan), by_sentence(&plan)), (256, 1024));
     // The router sees one mean for each sentence.

@@ -1,4 +1,4 @@
-//! Facts that everyone in the field knows, from the program's own mouth.
+//! Well-known facts of the field, as the program computes them.
 
 mod common;
 
@@ -164,12 +164,12 @@ fn a_block_keeps_what_korthikanti_2022_says() {
         let (s, b, h) = (plan.job.sequence as f64, micro_batch as f64, plan.model.hidden as f64);
         let (a, t) = (block.attention.heads as f64, tensor as f64);
         let sbh = s * b * h;
-        let whole = if sequence_parallel { 10.0 / t } else { 10.0 };
+        let unsharded = if sequence_parallel { 10.0 / t } else { 10.0 };
         let scores = 5.0 * a * s / (h * t);
         let expected = match recompute {
-            Recompute::None => sbh * (whole + 24.0 / t + scores),
-            Recompute::Selective => sbh * (whole + 24.0 / t),
-            Recompute::Full => sbh * whole / 5.0,
+            Recompute::None => sbh * (unsharded + 24.0 / t + scores),
+            Recompute::Selective => sbh * (unsharded + 24.0 / t),
+            Recompute::Full => sbh * unsharded / 5.0,
             Recompute::Pieces(_) => unreachable!("not among `Recompute::ALL`"),
         };
         let kept = StageCost::of_block(&plan, block, recompute).kept;

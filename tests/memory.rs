@@ -17,7 +17,7 @@ fn timeline(plan: &Plan) -> Timeline {
     simulate(&lower(plan), &ClusterCosts::new(&plan.cluster), Detail::Ops).unwrap()
 }
 
-/// For the blocks of a stage, and how many of the first are computed again whole.
+/// For the blocks of a stage, of which the first ones have full recomputation.
 const RECOMPUTE: [(Recompute, usize); 4] =
     [(Recompute::None, 0), (Recompute::Selective, 0), (Recompute::Full, 0), (Recompute::None, 1)];
 

@@ -312,7 +312,7 @@ const FALLS: [(&str, f64); 5] = [
     ("gb300-nvl72", 0.67),
 ];
 
-/// NCCL chooses by its own expectations, so that where it changes the algorithm twice the bytes may take less time. No
+/// NCCL chooses by its expected times, so that where it changes the algorithm twice the bytes may take less time. No
 /// forecast falls by more there than measured times did: on 2 aws-p5, from 64 to 128 KiB, 135.1 to 108.9 µs.
 #[test]
 fn twice_the_bytes_take_less_time_only_as_far_as_measured() {

@@ -69,8 +69,8 @@ fn gradients_leave_and_weights_return_with_two_bytes_each() {
         let program = lower(&plan);
         for (index, rank) in program.ranks.iter().enumerate() {
             // Weights and gradients of 2 bytes: the closed form's without offload, over 2.
-            let whole = Plan { offload: Offload::default(), ..plan.clone() };
-            let n = plan_memory(&whole)[rank.pipeline_rank].weights.get() / 2.0;
+            let resident = Plan { offload: Offload::default(), ..plan.clone() };
+            let n = plan_memory(&resident)[rank.pipeline_rank].weights.get() / 2.0;
             let volumes = copied(&program, index);
             let found = |direction, module| volumes.get(&(direction, module)).copied().unwrap_or(0.0);
             let case = format!("{:?}, rank {}", plan.offload, rank.rank);
@@ -255,10 +255,10 @@ fn one_rank_for_each_class_gives_the_time_of_all_and_joined_ops_that_of_single_o
         for offload in choices() {
             let plan = plan(&draft, offload);
             let costs = Undisturbed(ClusterCosts::new(&plan.cluster));
-            let whole = simulate(&lower_every_rank(&plan), &costs, Detail::Ops).unwrap().duration;
+            let simulated = simulate(&lower_every_rank(&plan), &costs, Detail::Ops).unwrap().duration;
             let program = lower(&plan);
-            assert_eq!(simulate(&program, &costs, Detail::Ops).unwrap().duration, whole, "{offload:?}");
-            assert_eq!(step_time(&program, &costs).unwrap(), whole, "{offload:?}");
+            assert_eq!(simulate(&program, &costs, Detail::Ops).unwrap().duration, simulated, "{offload:?}");
+            assert_eq!(step_time(&program, &costs).unwrap(), simulated, "{offload:?}");
         }
     }
 }

@@ -137,7 +137,7 @@ fn latent_attention_expands_its_keys_and_values_again() {
     let rotary = again(&up).find(|op| op.module == "rotary").unwrap();
     let Work::Compute(Kernel::Streaming { read, written, .. }) = rotary.work else { panic!("a kernel") };
     assert_eq!((read.get(), written.get()), (2.0 * s * 17.0 * 64.0, 2.0 * s * 17.0 * 64.0));
-    // The whole mixture of experts again: it keeps its input alone, which the router reads.
+    // The complete mixture of experts again: it keeps its input alone, which the router reads.
     let experts = block(&plan, Recompute::of(&[Piece::Experts]));
     let kept_by = |cost: &StageCost, module: &str| {
         let op = cost.forward.ops.iter().find(|op| op.module == module).unwrap();

@@ -59,11 +59,11 @@ fn plans_with_every_schedule_run_and_read_back_equal() {
             step_time_for_ranking(&plan, &costs(&plan)).unwrap(),
             "{name}"
         );
-        // Whether backward runs whole or in halves, the matrix products are the same.
-        let whole = forecast.hardware_flops;
+        // Whether backward runs in one or in halves, the matrix products are the same.
+        let flops = forecast.hardware_flops;
         let other = plan_of(schedule("1f1b").unwrap());
         let expected = forecast_flops(&other);
-        assert!((whole.get() / expected - 1.0).abs() < 1e-9, "{name}: {} for {expected}", whole.get());
+        assert!((flops.get() / expected - 1.0).abs() < 1e-9, "{name}: {} for {expected}", flops.get());
         // Each rank's data axis carries the gradients of its weights once, of both copies where there are two.
         let program = lower(&plan);
         let memory = plan_memory(&plan);

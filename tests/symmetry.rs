@@ -272,9 +272,9 @@ fn long_steps_are_extrapolated_to_the_time_of_the_simulated_step() {
             let microbatches = rounds * pipeline + if draft.schedule == "interleaved" { 0 } else { more };
             let plan = Draft { microbatches, ..draft.clone() }.plan();
             let costs = ClusterCosts::new(&plan.cluster);
-            let whole = step_time(&lower(&plan), &costs).unwrap();
+            let simulated = step_time(&lower(&plan), &costs).unwrap();
             let quick = step_time_for_ranking(&plan, &costs).unwrap();
-            let error = quick.0.abs_diff(whole.0) as f64 / whole.0 as f64;
+            let error = quick.0.abs_diff(simulated.0) as f64 / simulated.0 as f64;
             assert!(error < 1e-6, "{}, {microbatches} microbatches: off by {error}", case(&plan));
             extrapolated += 1;
         }

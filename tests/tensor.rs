@@ -241,7 +241,7 @@ fn a_gpt_block_is_shared_evenly() {
 fn activations_are_the_closed_form_and_memory_is_its_peak() {
     // A block keeps, in bytes, flash attention and no dropout: 2 M h for each of two norms' inputs, 6 M h of q, k, v,
     // 4 M a of statistics, 8 M h before the activation function: 18 M h + 4 M a in 1/t parts in every grid, and the inputs
-    // of the four products, 14 M h. 1-D: norms and the inputs of the first of each pair whole, 4 + 4 of 18 and 14.
+    // of the four products, 14 M h. 1-D: norms and the inputs of the first of each pair in full, 4 + 4 of 18 and 14.
     // 3-D: those inputs gathered over q ranks, and 24 h²/q² of gathered weights.
     for grid in GRIDS {
         let (scheme, t, q, _) = grid;

@@ -1,7 +1,7 @@
 //! The traffic of each axis of the mesh, counted in lowered programs, against the published volumes.
 //!
 //! s sequence, b microbatch, h hidden width, V padded vocabulary, t tensor ranks, e = 2 bytes of an activation or
-//! weight, g bytes of a gradient. A collective counts with its whole tensor.
+//! weight, g bytes of a gradient. A collective counts with its full tensor.
 
 mod common;
 
@@ -78,18 +78,18 @@ fn tensor_parallel_blocks_reduce_bsh() {
     let none = [0, 0, 0];
     for model in ["gpt2-xl", "llama-7b", "llama-3-8b", "mixtral-8x7b", "gemma-7b"] {
         let tensor = if model == "gpt2-xl" { 5 } else { 4 };
-        let whole = Draft {
+        let replicated = Draft {
             blocks: 6,
             micro_batch: 2,
             sequence: 1000,
             microbatches: 4,
             ..Draft::of(model, [tensor, 3, 1])
         };
-        let whole = Draft { gpus_per_node: tensor, ..whole };
-        check(&whole, [[2, 0, 0], none, [2, 0, 0]]);
-        check(&Draft { recompute: Recompute::Selective, ..whole.clone() }, [[2, 0, 0], none, [2, 0, 0]]);
-        check(&Draft { recompute: Recompute::Full, ..whole.clone() }, [[2, 0, 0], [2, 0, 0], [2, 0, 0]]);
-        let split = Draft { sequence_parallel: true, ..whole };
+        let replicated = Draft { gpus_per_node: tensor, ..replicated };
+        check(&replicated, [[2, 0, 0], none, [2, 0, 0]]);
+        check(&Draft { recompute: Recompute::Selective, ..replicated.clone() }, [[2, 0, 0], none, [2, 0, 0]]);
+        check(&Draft { recompute: Recompute::Full, ..replicated.clone() }, [[2, 0, 0], [2, 0, 0], [2, 0, 0]]);
+        let split = Draft { sequence_parallel: true, ..replicated };
         // A mixture's experts read copies of the gathered tokens and keep those: nothing to gather again.
         let again = if model == "mixtral-8x7b" { 1 } else { 2 };
         let backward = [0, 2 + again, 2];
@@ -139,7 +139,7 @@ fn the_ends_reduce_the_embedding_and_the_loss() {
 }
 
 /// Parameters of a GPT's pipeline rank (first, middle, last) of `blocks` blocks: 12 h² and the biases of the column
-/// parts, 3 h + 4 h, over t; two norms of 2 h and the biases of the row parts whole; embeddings (V/t + S) h at the
+/// parts, 3 h + 4 h, over t; two norms of 2 h and the biases of the row parts in full; embeddings (V/t + S) h at the
 /// first end, the final norm and a copy of the tied embedding at the last.
 fn gpt_parameters(blocks: u64, h: u64, vocabulary: u64, positions: u64, t: u64) -> [u64; 3] {
     let blocks_share = blocks * ((12 * h * h + 7 * h) / t + 6 * h);

@@ -7,7 +7,7 @@ use crate::error::{CliError, Outcome, refuse};
 use crate::inputs::network::{self as inputs, Measured, Question, Sweep};
 use crate::output;
 use crate::render::{json, network as page};
-use page::{Comparison, How, Row, Table};
+use page::{Comparison, How, Row, SweepTable};
 use trainwright_evidence::published::MeasuredCall;
 use trainwright_formats::nccl_tests;
 use trainwright_pictures::plot::{Curve, Mark, SweepPlot, png, svg};
@@ -38,15 +38,15 @@ pub fn run(arguments: &NetworkArguments) -> Result<Outcome, CliError> {
             Some((by_steps, topology)) => {
                 let cluster = &question.cluster;
                 let (rows, by_steps) = by_steps::rows(by_steps, sweep, cluster, topology)?;
-                Ok(Table { cluster, sweep, rows, by_steps: Some(by_steps) })
+                Ok(SweepTable { cluster, sweep, rows, by_steps: Some(by_steps) })
             }
         });
-    let tables = tables.collect::<Result<Vec<Table>, CliError>>()?;
+    let tables = tables.collect::<Result<Vec<SweepTable>, CliError>>()?;
     let profile = arguments.write_profile.as_ref().map(|_| profile(&question, arguments)).transpose()?;
     if let [_, _, ..] = tables.as_slice()
         && let Some((argument, Some(path))) = files[1..].iter().find(|(_, path)| path.is_some())
     {
-        let groups: Vec<String> = tables.iter().map(Table::title).collect();
+        let groups: Vec<String> = tables.iter().map(SweepTable::title).collect();
         let allowed = format!("the log has several sweeps ({}): choose one", groups.join("; "));
         return Err(refuse(argument, path, allowed));
     }
@@ -70,7 +70,7 @@ fn table<'a>(
     cluster: &'a Cluster,
     sweep: &'a Sweep,
     arguments: &NetworkArguments,
-) -> Result<Table<'a>, CliError> {
+) -> Result<SweepTable<'a>, CliError> {
     let placement = Placement::new(&sweep.ranks, cluster);
     let forced = arguments.forced.choice();
     let profile = measured_sweep(sweep.collective, &sweep.ranks, cluster);
@@ -89,7 +89,7 @@ fn table<'a>(
         Ok(Row { bytes, time: choice.time, how: How::Nccl(choice), compared })
     });
     let rows = rows.collect::<Result<_, CliError>>()?;
-    Ok(Table { cluster, sweep, rows, by_steps: None })
+    Ok(SweepTable { cluster, sweep, rows, by_steps: None })
 }
 
 /// The median measurement of a size, and its forecast: with the stated version of NCCL, plus the overhead of the measuring
@@ -154,7 +154,7 @@ fn newer(algorithm: &str, cluster: &Cluster) -> Option<String> {
 
 fn write_files(
     arguments: &NetworkArguments,
-    tables: &[Table],
+    tables: &[SweepTable],
     profile: Option<&NetworkProfile>,
 ) -> Result<(), CliError> {
     if let (Some(path), Some(profile)) = (&arguments.write_profile, profile) {
@@ -166,7 +166,7 @@ fn write_files(
     output::save_given("--write-log", &arguments.write_log, || log(table))
 }
 
-fn plot(table: &Table) -> SweepPlot {
+fn plot(table: &SweepTable) -> SweepPlot {
     let forecast = Curve {
         name: "forecast".into(),
         mark: Mark::Line,
@@ -184,7 +184,7 @@ fn plot(table: &Table) -> SweepPlot {
     }
 }
 
-fn log(table: &Table) -> String {
+fn log(table: &SweepTable) -> String {
     let gpus = table.cluster.node.gpus.value;
     let ranks: Vec<_> = table.sweep.ranks.iter().map(|rank| (rank / gpus, rank % gpus)).collect();
     let times: Vec<_> = table.rows.iter().map(|row| (row.bytes, row.time)).collect();

@@ -25,7 +25,7 @@ pub struct Question {
     pub cluster: Cluster,
     /// Collectives over groups: one, or all that the log has.
     pub sweeps: Vec<Sweep>,
-    /// The algorithm whose steps are timed; none: as NCCL does it.
+    /// The algorithm whose steps are timed; `None` for NCCL's choice.
     pub by_steps: Option<ByStepsQuestion>,
 }
 

@@ -16,7 +16,7 @@ pub struct Sweep {
     pub base: Scenario,
     /// The varied inputs.
     pub axes: Vec<Axis>,
-    /// Index of the axis along which speed is drawn; none: along the GPUs.
+    /// Index of the axis along which speed is drawn; `None` for the number of GPUs.
     pub across: Option<usize>,
     /// Time that the run may take.
     pub limit: Option<Seconds>,

@@ -39,7 +39,7 @@
 //! A `forecast` has the fields of `trainwright_sim::Forecast`, a `plan` the keys of the plan's TOML file, in which
 //! quantities of the hardware are text with a unit.
 
-use super::network::{How, Row, Table};
+use super::network::{How, Row, SweepTable};
 use serde::Serialize;
 use serde_json::{Value, json};
 use trainwright_planner::{Found, Infeasible, Question, Ranked, Search, Sensitivity};
@@ -85,8 +85,8 @@ pub fn out_of_time(question: &Question, search: &Search) -> String {
 }
 
 /// Collectives by size.
-pub fn network(tables: &[Table]) -> String {
-    let row = |table: &Table, row: &Row| {
+pub fn network(tables: &[SweepTable]) -> String {
+    let row = |table: &SweepTable, row: &Row| {
         json!({
             "bytes": row.bytes.get() as u64,
             "time_s": row.time,
@@ -96,7 +96,7 @@ pub fn network(tables: &[Table]) -> String {
             "protocol": row.how.choice().map(|choice| choice.protocol.name()),
             "channels": row.how.choice().map(|choice| choice.channels),
             "pieces": match row.how {
-                How::Steps { pieces, .. } => Some(pieces),
+                How::Steps { chunks, .. } => Some(chunks),
                 _ => None,
             },
             "measured_s": row.measured(),
@@ -104,7 +104,7 @@ pub fn network(tables: &[Table]) -> String {
             "error": row.error(),
         })
     };
-    let sweep = |table: &Table| {
+    let sweep = |table: &SweepTable| {
         json!({
             "collective": table.sweep.collective,
             "ranks": table.sweep.ranks,

@@ -1,5 +1,6 @@
 //! Collectives by size, as nccl-tests prints them, with measurements.
 
+use super::table::Table;
 use super::words::{count, dash, grouped, wrap};
 use crate::inputs::network::{Measured, Sweep};
 use std::fmt::Write;
@@ -8,14 +9,14 @@ use trainwright_spec::cluster::Cluster;
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
 /// A sweep with its forecast.
-pub struct Table<'a> {
+pub struct SweepTable<'a> {
     /// The hardware.
     pub cluster: &'a Cluster,
     /// The question, and the measurements.
     pub sweep: &'a Sweep,
     /// Each size.
     pub rows: Vec<Row>,
-    /// Set if timed step by step; `None` if as NCCL does it.
+    /// `None` for NCCL's choice.
     pub by_steps: Option<BySteps>,
 }
 
@@ -23,7 +24,7 @@ pub struct Table<'a> {
 pub struct BySteps {
     /// How many groups work at once.
     pub groups: usize,
-    /// Whether the algorithm takes the fabric's switches to add.
+    /// Whether the algorithm needs switches of the fabric that add.
     pub fabric_adds: bool,
 }
 
@@ -33,7 +34,7 @@ pub struct Row {
     pub bytes: Bytes,
     /// The forecast.
     pub time: Seconds,
-    /// How it is done in the forecast.
+    /// The algorithm in the forecast.
     pub how: How,
     /// The measurement of this size.
     pub compared: Option<Comparison>,
@@ -47,7 +48,7 @@ pub struct Comparison {
     pub forecast: Seconds,
 }
 
-/// How a collective is done in the forecast.
+/// Algorithm of a collective in the forecast.
 pub enum How {
     /// As when it was measured for the profile.
     Profile,
@@ -55,10 +56,10 @@ pub enum How {
     Nccl(Choice),
     /// By a list of steps.
     Steps {
-        /// Whose.
+        /// Its name.
         algorithm: &'static str,
         /// Chunks of the pipelined tensor.
-        pieces: usize,
+        chunks: usize,
     },
 }
 
@@ -98,7 +99,7 @@ impl Row {
     }
 }
 
-impl Table<'_> {
+impl SweepTable<'_> {
     /// `all-reduce over 16 GPUs on 2 nodes of dgx-a100:2`
     pub fn title(&self) -> String {
         let group = group(self.sweep, self.nodes());
@@ -142,7 +143,7 @@ pub fn group(sweep: &Sweep, nodes: usize) -> String {
 }
 
 /// Every table, with how to read it.
-pub fn page(tables: &[Table]) -> String {
+pub fn page(tables: &[SweepTable]) -> String {
     let texts: Vec<String> = tables.iter().map(one).collect();
     texts.join("\n")
 }
@@ -152,9 +153,9 @@ pub fn next_step(path: &str) -> String {
     format!("\nThe times are in {path}; `plan`, `simulate` and `network` use them with `--profile {path}`.\n")
 }
 
-fn one(table: &Table) -> String {
+fn one(table: &SweepTable) -> String {
     let choice = |row: &Row, cell: fn(&Choice) -> String| row.how.choice().map_or_else(dash, cell);
-    let mut columns = super::table::Table::of(&table.rows)
+    let mut columns = Table::of(&table.rows)
         .right("size (B)", |row| grouped(row.bytes.get()))
         .right("time (µs)", |row| microseconds(row.time))
         .right("algbw (GB/s)", |row| gigabytes(row.algorithm_bandwidth()))
@@ -181,23 +182,23 @@ fn one(table: &Table) -> String {
 }
 
 /// How the forecast is made.
-fn made(table: &Table) -> String {
+fn made(table: &SweepTable) -> String {
     if let Some(BySteps { groups, fabric_adds }) = table.by_steps {
         let others = match groups {
             1 if table.nodes() > 1 => "; nothing else uses them",
             1 => "",
             _ => ", which all groups share",
         };
-        let pieces = table.rows.iter().filter_map(|row| match row.how {
-            How::Steps { pieces, .. } => Some(pieces),
+        let chunks = table.rows.iter().filter_map(|row| match row.how {
+            How::Steps { chunks, .. } => Some(chunks),
             _ => None,
         });
-        let pieces = match pieces.max() {
-            Some(most @ 2..) => format!("; pipelined in up to {most} pieces"),
+        let chunks = match chunks.max() {
+            Some(most @ 2..) => format!("; pipelined in up to {most} chunks"),
             _ => String::new(),
         };
         let adds = if fabric_adds { "; as if the fabric's switches could add" } else { "" };
-        return format!("step by step over the cluster's links{others}{pieces}{adds}");
+        return format!("step by step over the cluster's links{others}{chunks}{adds}");
     }
     let profile = table.rows.iter().any(|row| matches!(row.how, How::Profile));
     let chosen = match &table.cluster.profile {
@@ -222,7 +223,7 @@ fn as_nccl(cluster: &Cluster) -> String {
     }
 }
 
-fn sources(table: &Table, page: &mut String) {
+fn sources(table: &SweepTable, page: &mut String) {
     for measured in &table.sweep.measured {
         let mut text = format!("measured: {}", measured.name);
         let more = [&measured.gpu, &measured.software, &measured.date];
@@ -255,7 +256,7 @@ fn sources(table: &Table, page: &mut String) {
 }
 
 /// Parts of a measurement's forecast that the table's forecast lacks.
-fn counted(measured: &Measured, table: &Table) -> Vec<String> {
+fn counted(measured: &Measured, table: &SweepTable) -> Vec<String> {
     let mut counted = Vec::new();
     let by_nccl = table.rows.iter().any(|row| row.how.choice().is_some());
     if let Some(nccl) = measured.nccl.filter(|_| by_nccl) {

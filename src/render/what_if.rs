@@ -1,4 +1,4 @@
-//! The answers of a sweep: a headline where a question was asked, and a table.
+//! The answers of a sweep: a headline for questions, and a table.
 
 use super::table::Table;
 use super::words::{billions, count, dash, gib, grouped, heading, job_in_words, percent, wrap};

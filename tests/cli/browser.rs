@@ -54,7 +54,7 @@ fn reports_open_in_a_browser() {
         for part in parts {
             assert!(shown.contains(part), "{command}: {part}");
         }
-        // A picture of the whole page is more than white.
+        // A picture of the page is more than white.
         let picture = format!("--screenshot={}", folder.path("page.png").display());
         chromium(&folder, &[&picture], "page.html").unwrap();
         let size = std::fs::metadata(folder.path("page.png")).unwrap().len();

@@ -18,7 +18,7 @@ fn algorithms_beyond_nccl_are_timed_step_by_step() {
         listed["protocol"].is_null() && listed["channels"].is_null() && listed["pieces"] == 1,
         "{listed}"
     );
-    // Where NCCL has one of the name it is NCCL's, unless the steps are asked for.
+    // A name that NCCL has too is NCCL's algorithm, unless `--by-steps` is given.
     assert_eq!(row("--collective all_reduce --algorithm ring").0["protocol"], "Simple");
     let (ring, _) = row("--collective all_reduce --algorithm ring --by-steps");
     assert!(ring["protocol"].is_null(), "{ring}");
@@ -58,7 +58,7 @@ fn groups_of_a_shape_fill_the_cluster_side_by_side() {
     let close = |time: f64, expected: f64| (time / expected - 1.0).abs() < 0.01;
     assert!(close(alone.1, 0.75 * bytes / nic), "{alone:?}");
     assert!(close(together.1, 16.0 * 0.5 * bytes / (4.0 * nic)), "{together:?}");
-    // Groups in the pods: 2 of them, with whole nodes.
+    // Groups in the pods: 2 of them, with all GPUs of their nodes.
     assert_eq!(of("--collective all_reduce --nodes 2 --algorithm two-level --side-by-side").0, 2);
     let page = folder.run(&format!("network --cluster pods.toml --bytes 8G {rails} --side-by-side")).stdout;
     assert!(page.starts_with("all-to-all over 4 GPUs on 4 nodes of pods, 8 groups side by side\n"), "{page}");

@@ -34,19 +34,19 @@ fn check_error(ran: &Ran, code: i32, expected: &str) {
 fn a_resumed_run_prints_the_same_as_an_uninterrupted_one() {
     let folder = prepared();
     let run = |rest: &str| folder.run(&format!("run plan.toml --data text --learning-rate 0.01 {rest}"));
-    let whole = run("--steps 6");
+    let complete = run("--steps 6");
     let first = run("--steps 4 --save ck --save-every 2");
     assert_eq!((first.code, first.stderr.as_str()), (0, ""));
     assert_eq!(names(&folder, "ck"), ["step-00000002", "step-00000004"]);
     let files = ["config.json", "model.safetensors", "optimizer.safetensors", "trainer.json"];
     assert_eq!(names(&folder, "ck/step-00000004"), files);
     let rest = run("--steps 6 --resume ck");
-    assert_eq!(losses(&rest.stdout), losses(&whole.stdout)[4..], "{}", rest.stderr);
+    assert_eq!(losses(&rest.stdout), losses(&complete.stdout)[4..], "{}", rest.stderr);
     // A folder of Hugging Face's begins a new run.
     let begun = run("--steps 1 --from ck/step-00000004 --json");
     let steps: serde_json::Value = serde_json::from_str(&begun.stdout).unwrap();
     assert_eq!(steps["steps"][0]["step"], 1);
-    assert!(steps["steps"][0]["loss"].as_f64().unwrap() < losses(&whole.stdout)[0]);
+    assert!(steps["steps"][0]["loss"].as_f64().unwrap() < losses(&complete.stdout)[0]);
 
     check_error(&run("--steps 4 --resume ck"), 2, "`step` is 4; the run is to end with step 4");
     check_error(&run("--resume none"), 2, "cannot read none: no such file or directory");
@@ -106,10 +106,10 @@ fn a_damaged_checkpoint_is_one_line() {
     assert_eq!(folder.run(&format!("{run} 1 --save ck")).code, 0);
     for file in ["model.safetensors", "optimizer.safetensors", "trainer.json"] {
         let path = folder.path(&format!("ck/step-00000001/{file}"));
-        let whole = std::fs::read(&path).unwrap();
-        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        let complete = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &complete[..complete.len() / 2]).unwrap();
         check_error(&folder.run(&format!("{run} 2 --resume ck")), 2, file);
-        std::fs::write(&path, whole).unwrap();
+        std::fs::write(&path, complete).unwrap();
     }
     let mut wider = tiny_plan();
     wider.model.hidden = 32;

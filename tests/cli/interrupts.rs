@@ -23,7 +23,7 @@ fn wait_for_handler(child: &Child, name: &str) {
         let line = text.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim().to_string();
         Some(u64::from_str_radix(&line, 16).ok()? & bit != 0)
     };
-    // Where there is no such file there is nothing to wait for.
+    // Without this file there is no way to know.
     while let Ok(text) = std::fs::read_to_string(&status) {
         if handles(text) == Some(true) {
             break;

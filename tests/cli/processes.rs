@@ -86,7 +86,7 @@ fn after_a_kill_the_others_end_soon_and_the_run_can_be_resumed() {
         let Some(done) =
             last().iter().rfind(complete).map(|name| name["step-".len()..].parse::<usize>().unwrap())
         else {
-            // Killed before the first checkpoint was whole: the next drill begins anew.
+            // Killed before the first checkpoint was complete: the next drill begins anew.
             std::fs::remove_dir_all(folder.path("ck")).unwrap();
             continue;
         };

@@ -49,7 +49,7 @@ fn a_text_is_learned_and_every_op_is_in_the_trace() {
     assert_ne!(losses(&folder.run(&format!("{run} --seed 1")).stdout), first);
 }
 
-/// Only cuDNN's gradients of attention may have other bits in another run, unless the same ones are asked for.
+/// Only cuDNN's gradients of attention may have other bits in another run, unless `--deterministic` is given.
 #[test]
 fn a_run_says_whether_another_has_the_same_bits() {
     let folder = Folder::new();

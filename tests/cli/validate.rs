@@ -1,4 +1,4 @@
-//! `calibrate` and `validate`: that what is printed is consistent. How long anything took decides nothing here: what is
+//! `calibrate` and `validate`: that what is printed is consistent. Times decide nothing here: what is
 //! made of disturbed samples is tested in `executor/src/measure/calibrate/robust.rs` and `times.rs`.
 
 use crate::run::tiny_plan;

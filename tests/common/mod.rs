@@ -1,4 +1,4 @@
-//! Plans for the tests of the whole: every choice that a test does not make has a default.
+//! Plans for the tests across crates: every choice that a test does not make has a default.
 
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::data::{DATA_SCHEMES, DataOptions};
@@ -29,7 +29,7 @@ pub struct Draft {
     /// Of each data rank.
     pub microbatches: usize,
     pub recompute: Recompute,
-    /// Blocks at the beginning of each stage that are computed again whole, whatever `recompute` says.
+    /// Blocks at the beginning of each stage with full recomputation, whatever `recompute` says.
     pub full_blocks: usize,
     pub sequence_parallel: bool,
     pub tensor_scheme: &'static str,

@@ -60,8 +60,8 @@ impl Draws {
 }
 
 /// Text with one to three damages, half of them numbers replaced by others.
-pub fn text(whole: &str, draws: &mut Draws) -> String {
-    let mut text = whole.to_string();
+pub fn text(intact: &str, draws: &mut Draws) -> String {
+    let mut text = intact.to_string();
     for _ in 0..1 + draws.below(3) {
         let (numbers, words) = (spans(&text, is_of_number), spans(&text, is_of_word));
         text = match draws.below(12) {
@@ -107,8 +107,8 @@ fn replaced(text: &str, places: &[(usize, usize)], with: &str, draws: &mut Draws
 }
 
 /// Bytes of which some are flipped, cut off, doubled or set.
-pub fn bytes(whole: &[u8], draws: &mut Draws) -> Vec<u8> {
-    let mut bytes = whole.to_vec();
+pub fn bytes(intact: &[u8], draws: &mut Draws) -> Vec<u8> {
+    let mut bytes = intact.to_vec();
     for _ in 0..1 + draws.below(3) {
         if bytes.is_empty() {
             return bytes;

@@ -20,12 +20,12 @@ use trainwright_spec::stack::Stack;
 /// Mutations of each file.
 const COUNT: u64 = 300;
 
-/// Lets a reader have a file whole, and then damaged. The reader says what it refuses; whole files it must not refuse.
-fn check(name: &str, whole: &Content, read: impl Fn(&[u8]) -> Result<(), String>) {
-    assert_eq!(read(&whole.bytes()), Ok(()), "{name}: the undamaged file");
+/// Gives a reader a file intact, and then damaged. It must accept the intact file.
+fn check(name: &str, intact: &Content, read: impl Fn(&[u8]) -> Result<(), String>) {
+    assert_eq!(read(&intact.bytes()), Ok(()), "{name}: the undamaged file");
     let mut refused = 0;
     let mut panics = Vec::new();
-    for (seed, damaged) in seeds(name, COUNT).map(|seed| (seed, whole.damaged(seed))) {
+    for (seed, damaged) in seeds(name, COUNT).map(|seed| (seed, intact.damaged(seed))) {
         match catch_unwind(AssertUnwindSafe(|| read(&damaged))) {
             Ok(Ok(())) => {}
             Ok(Err(message)) => {
@@ -42,8 +42,8 @@ fn check(name: &str, whole: &Content, read: impl Fn(&[u8]) -> Result<(), String>
     }
 }
 
-fn text(name: &str, whole: &str, read: impl Fn(&str) -> Result<(), String>) {
-    check(name, &Content::Text(whole.into()), |bytes| {
+fn text(name: &str, intact: &str, read: impl Fn(&str) -> Result<(), String>) {
+    check(name, &Content::Text(intact.into()), |bytes| {
         read(&String::from_utf8(bytes.to_vec()).map_err(|error| error.to_string())?)
     });
 }
@@ -93,7 +93,7 @@ fn configurations_of_every_family() {
 
 #[test]
 fn files_of_other_tools() {
-    for (name, tool, whole) in [
+    for (name, tool, intact) in [
         ("megatron-lm", "megatron-lm", files::exported("megatron-lm")),
         ("megatron-lm experts", "megatron-lm", files::MEGATRON.into()),
         ("megatron-lm stages", "megatron-lm", files::MEGATRON_STAGES.into()),
@@ -101,7 +101,7 @@ fn files_of_other_tools() {
         ("deepspeed", "deepspeed", files::exported("deepspeed")),
     ] {
         let importer = importer(tool).unwrap();
-        text(name, &whole, |text| {
+        text(name, &intact, |text| {
             let request = Request {
                 text,
                 origin: "f",

@@ -28,7 +28,7 @@ pub enum Base {
 /// Rates for a run's time, energy and money.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rates {
-    /// Of a GPU for an hour; none: the catalog's list price of the node, or of its GPU.
+    /// Price of a GPU for an hour; `None` for the catalog's list price of the node, or of its GPU.
     pub price: Option<Price>,
     /// Power usage effectiveness: power of the facility over power of its GPUs.
     pub pue: f64,

@@ -38,7 +38,7 @@ pub struct Sampling {
     pub seed: u64,
 }
 
-/// Step times of many samples, and who waited for whom in them.
+/// Step times of many samples, and the ranks' waits for each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stragglers {
     /// The step when all are equally fast.
@@ -47,8 +47,8 @@ pub struct Stragglers {
     /// The step of every sample, in their order.
     #[serde(rename = "samples_s")]
     pub samples: Vec<Seconds>,
-    /// For how long each rank waits, in the mean over samples, those first for which is waited most beyond the
-    /// undisturbed step.
+    /// Waits of each rank, in the mean over samples, by decreasing time that others wait for it beyond the undisturbed
+    /// step.
     pub ranks: Vec<RankWaits>,
     /// Pairs of ranks that wait for each other, in the mean over samples, by decreasing wait beyond the undisturbed step.
     pub pairs: Vec<PairWaits>,
@@ -65,10 +65,10 @@ pub struct RankWaits {
     pub pipeline: usize,
     /// Its coordinate on the data axis.
     pub data: usize,
-    /// For how long it has nothing to compute because others are late.
+    /// Idle time of this rank because others are late.
     #[serde(rename = "waits_s")]
     pub waits: Seconds,
-    /// For how long others have nothing to compute because it is late, all of them together.
+    /// Idle time of all other ranks together because this one is late.
     #[serde(rename = "waited_for_s")]
     pub waited_for: Seconds,
     /// The same when all are equally fast: waits that the schedule itself causes.
@@ -81,7 +81,7 @@ pub struct RankWaits {
 pub struct PairWaits {
     /// The waiting rank.
     pub waiting: usize,
-    /// For whom.
+    /// The late rank.
     pub waited_for: usize,
     /// For how long, in the mean over samples.
     #[serde(rename = "waits_s")]

@@ -34,7 +34,7 @@ pub(super) fn rows(
     let placement = Placement::new(&sweep.ranks, cluster);
     let row = |bytes| {
         let timed = lists.time(bytes);
-        let how = How::Steps { algorithm: algorithm.name(), pieces: timed.pieces };
+        let how = How::Steps { algorithm: algorithm.name(), chunks: timed.pieces };
         let compared = super::compared(sweep, &placement, bytes, |_| Some(timed.time));
         Row { bytes, time: timed.time, how, compared }
     };

@@ -11,12 +11,12 @@ use trainwright_spec::collective::{ALGORITHMS, Algorithm};
 
 /// An algorithm whose list of steps is timed.
 pub struct ByStepsQuestion {
-    /// Which.
+    /// The algorithm.
     pub algorithm: &'static dyn Algorithm,
     extent: Extent,
 }
 
-/// How many groups work at once.
+/// The groups that work at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
     One,
