@@ -23,6 +23,7 @@ mod torch_pipelining;
 mod torchtitan;
 mod yaml;
 
+pub(crate) use megatron::stages::MODULES;
 pub(crate) use torchtitan::{FLAVORS, NO_LIMIT, SCHEDULES};
 
 pub use fields::{FIELDS, Field, Omission};

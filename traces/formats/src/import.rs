@@ -92,6 +92,11 @@ impl Request<'_> {
         SpecError::BadValue { origin: self.origin.into(), key, value, allowed: allowed.into() }
     }
 
+    /// `bad` with a text of the file, which is quoted.
+    fn bad_text(&self, key: &str, text: &str, allowed: impl Into<String>) -> SpecError {
+        self.bad(key, arguments::quoted(text), allowed)
+    }
+
     fn missing(&self, key: &str, expected: impl Into<String>) -> SpecError {
         SpecError::MissingKey { origin: self.origin.into(), key: key.into(), expected: expected.into() }
     }

@@ -39,35 +39,30 @@ struct Trace {
 }
 
 /// Times are in microseconds.
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct Event {
-    #[serde(default)]
     ph: String,
-    #[serde(default)]
     cat: String,
-    #[serde(default)]
     name: String,
-    #[serde(default)]
     tid: Value,
-    #[serde(default)]
     ts: f64,
-    #[serde(default)]
     dur: f64,
-    #[serde(default)]
     args: Arguments,
 }
 
 /// Additional fields of an event, as far as they are used.
 #[derive(Deserialize, Default)]
+#[serde(default)]
 struct Arguments {
     /// The same number for an operator and the kernels that it launched.
-    #[serde(rename = "External id", default)]
+    #[serde(rename = "External id")]
     external: Value,
-    #[serde(rename = "Input Dims", default)]
+    #[serde(rename = "Input Dims")]
     sizes: Value,
-    #[serde(rename = "Input type", default)]
+    #[serde(rename = "Input type")]
     types: Value,
-    #[serde(rename = "Concrete Inputs", default)]
+    #[serde(rename = "Concrete Inputs")]
     scalars: Value,
 }
 

@@ -9,7 +9,7 @@ use crate::memory::{changes_of, levels};
 use crate::sweep::spans_of;
 use crate::timeline::{Activity, RankTrack, Span, Timeline};
 use std::io::{self, Write};
-use trainwright_spec::program::{MemoryKind, Stream};
+use trainwright_spec::program::{CopyDirection, MemoryKind, Stream};
 use trainwright_spec::units::Picoseconds;
 
 /// Writes a timeline as a trace file: events by rank, spans of one thread by start.
@@ -76,13 +76,13 @@ fn write_names(track: &RankTrack, position: usize, spans: &[Span], out: &mut imp
 
 /// `label` is a JSON string, `args` the members of an object, each followed by a comma.
 fn write_span(span: &Span, pid: usize, label: &str, args: &str, out: &mut impl Write) -> io::Result<()> {
+    let (group, kind) = category(span.activity);
     write!(
         out,
-        ",\n{{\"ph\":\"X\",\"pid\":{pid},\"tid\":{},\"ts\":{},\"dur\":{},\"name\":{label},\"cat\":\"{}\",\"args\":{{{args}\"pass\":\"{}\"}}}}",
+        ",\n{{\"ph\":\"X\",\"pid\":{pid},\"tid\":{},\"ts\":{},\"dur\":{},\"name\":{label},\"cat\":\"{group}{kind}\",\"args\":{{{args}\"pass\":\"{}\"}}}}",
         thread(span.stream),
         Microseconds(span.start),
         Microseconds(span.end - span.start),
-        category(span.activity),
         span.pass.name(),
     )
 }
@@ -109,35 +109,16 @@ fn write_memory(timeline: &Timeline, rank: usize, out: &mut impl Write) -> io::R
     Ok(())
 }
 
-/// Categories are lists with commas, so that a filter for `communication` and one for `data` both work.
-fn category(activity: Activity) -> &'static str {
-    use trainwright_spec::program::{Axis, CopyDirection};
+/// Categories are lists with commas, so that a filter for `communication` and one for `data` both work: the beginning
+/// of the list and its last entry.
+fn category(activity: Activity) -> (&'static str, &'static str) {
     match activity {
-        Activity::Compute => "compute",
-        Activity::Communication(axis) => match axis {
-            Axis::Tensor => "communication,tensor",
-            Axis::TensorRow => "communication,tensor-row",
-            Axis::TensorColumn => "communication,tensor-column",
-            Axis::TensorDepth => "communication,tensor-depth",
-            Axis::Context => "communication,context",
-            Axis::ContextInner => "communication,context-inner",
-            Axis::ContextOuter => "communication,context-outer",
-            Axis::ExpertTensor => "communication,expert-tensor",
-            Axis::Expert => "communication,expert",
-            Axis::ExpertInner => "communication,expert-inner",
-            Axis::ExpertOuter => "communication,expert-outer",
-            Axis::ExpertData => "communication,expert-data",
-            Axis::Data => "communication,data",
-            Axis::Shard => "communication,shard",
-            Axis::Replica => "communication,replica",
-            Axis::Pipeline => "communication,pipeline",
-            Axis::Embedding => "communication,embedding",
-            Axis::Mirror => "communication,mirror",
-        },
-        Activity::Copy(CopyDirection::ToHost) => "copy,to-host",
-        Activity::Copy(CopyDirection::FromHost) => "copy,from-host",
-        Activity::Host => "host",
-        Activity::Wait => "wait",
+        Activity::Compute => ("", "compute"),
+        Activity::Communication(axis) => ("communication,", axis.name()),
+        Activity::Copy(CopyDirection::ToHost) => ("copy,", "to-host"),
+        Activity::Copy(CopyDirection::FromHost) => ("copy,", "from-host"),
+        Activity::Host => ("", "host"),
+        Activity::Wait => ("", "wait"),
     }
 }
 

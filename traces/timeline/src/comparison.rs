@@ -19,6 +19,12 @@ pub struct Pair<T> {
     pub measured: T,
 }
 
+impl Pair<f64> {
+    fn map<T>(self, unit: fn(f64) -> T) -> Pair<T> {
+        Pair { forecast: unit(self.forecast), measured: unit(self.measured) }
+    }
+}
+
 impl Pair<Seconds> {
     /// The forecast over the measurement, less one; `None` if nothing was measured.
     pub fn error(&self) -> Option<f64> {
@@ -91,20 +97,12 @@ impl Comparison {
         assert!(!measured.is_empty() && !step_times.is_empty(), "there is a measured step");
         let expected = Figures::of(forecast);
         let found: Vec<Figures> = measured.iter().map(Figures::of).collect();
-        let middle = |figure: &dyn Fn(&Figures) -> f64| median(found.iter().map(figure).collect());
-        let pair = |figure: &dyn Fn(&Figures) -> f64| (figure(&expected), middle(figure));
-        let share = |figure: &dyn Fn(&Figures) -> f64| {
-            let (forecast, measured) = pair(figure);
-            Pair { forecast, measured }
+        let pair = |figure: &dyn Fn(&Figures) -> f64| Pair {
+            forecast: figure(&expected),
+            measured: median(found.iter().map(figure).collect()),
         };
-        let bytes = |figure: &dyn Fn(&Figures) -> f64| {
-            let (forecast, measured) = pair(figure);
-            Pair { forecast: Bytes::new(forecast), measured: Bytes::new(measured) }
-        };
-        let time = |figure: &dyn Fn(&Figures) -> f64| {
-            let (forecast, measured) = pair(figure);
-            Pair { forecast: Seconds::new(forecast), measured: Seconds::new(measured) }
-        };
+        let bytes = |figure: &dyn Fn(&Figures) -> f64| pair(figure).map(Bytes::new);
+        let time = |figure: &dyn Fn(&Figures) -> f64| pair(figure).map(Seconds::new);
         let mut kinds: Vec<KindPair> = all_kinds(&expected, &found)
             .into_iter()
             .map(|kind| {
@@ -123,9 +121,9 @@ impl Comparison {
             spread: (ends(f64::max, 0.0) - ends(f64::min, f64::INFINITY)) / step,
             kinds,
             bubble_by_pipeline_rank: (0..expected.bubbles.len())
-                .map(|stage| share(&|figures| figures.bubbles.get(stage).copied().unwrap_or(0.0)))
+                .map(|stage| pair(&|figures| figures.bubbles.get(stage).copied().unwrap_or(0.0)))
                 .collect(),
-            bubble: share(&|figures| figures.bubble),
+            bubble: pair(&|figures| figures.bubble),
             exposed: time(&|figures| figures.exposed),
             peak_memory: bytes(&|figures| figures.peak),
             memory: MemoryKind::ALL

@@ -2,7 +2,7 @@
 //! that it sets. Each tool that is built upon Megatron-Core chooses which of them it writes, and how.
 
 mod model;
-mod stages;
+pub(crate) mod stages;
 mod state;
 
 use super::coverage::Coverage;
@@ -31,35 +31,31 @@ pub struct Argument {
 pub struct Arguments(pub Vec<Argument>);
 
 impl Arguments {
+    fn push(&mut self, flag: &'static str, values: &[Value], field: &'static str, setting: Value) {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_string);
+        let field = (!field.is_empty()).then_some((field, setting));
+        self.0.push(Argument { flag, values: values.iter().map(text).collect(), field });
+    }
+
     /// A flag with a value.
     fn set(&mut self, flag: &'static str, value: impl Into<Value>, field: &'static str) {
         let value = value.into();
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-        let field = (!field.is_empty()).then_some((field, value));
-        self.0.push(Argument { flag, values: vec![text], field });
+        self.push(flag, std::slice::from_ref(&value), field, value.clone());
     }
 
     /// A flag with several values.
     fn several(&mut self, flag: &'static str, values: Vec<Value>, field: &'static str) {
-        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_string);
-        let texts = values.iter().map(text).collect();
-        let field = (!field.is_empty()).then(|| (field, Value::Array(values)));
-        self.0.push(Argument { flag, values: texts, field });
+        self.push(flag, &values.clone(), field, Value::Array(values));
     }
 
     /// A flag that stands for true.
     fn on(&mut self, flag: &'static str, field: &'static str) {
-        self.bare(flag, field, true);
+        self.push(flag, &[], field, Value::Bool(true));
     }
 
     /// A flag that stands for false.
     fn off(&mut self, flag: &'static str, field: &'static str) {
-        self.bare(flag, field, false);
-    }
-
-    fn bare(&mut self, flag: &'static str, field: &'static str, value: bool) {
-        let field = (!field.is_empty()).then_some((field, Value::Bool(value)));
-        self.0.push(Argument { flag, values: Vec::new(), field });
+        self.push(flag, &[], field, Value::Bool(false));
     }
 }
 
@@ -124,10 +120,7 @@ fn mesh(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
             "p2p"
         }
     };
-    out.several("--cp-comm-type", vec![kind.into()], "");
-    if let Some(argument) = out.0.last_mut() {
-        argument.field = Some(("model.cp_comm_type", kind.into()));
-    }
+    out.set("--cp-comm-type", kind, "model.cp_comm_type");
     if plan.context_scheme == "hybrid" {
         let sizes = vec![mesh.context_inner.into(), (mesh.context / mesh.context_inner).into()];
         out.several(

@@ -48,7 +48,6 @@ struct Document {
     optimizer: Named,
     parallelism: Parallelism,
     activation_checkpoint: Checkpoint,
-    #[serde(skip_serializing_if = "Option::is_none")]
     compile: Option<Compile>,
 }
 
@@ -84,7 +83,6 @@ struct Compile {
 #[derive(Serialize, Default)]
 struct Checkpoint {
     mode: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     selective_ac_option: Option<String>,
 }
 
@@ -97,21 +95,14 @@ struct Parallelism {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     enable_async_tensor_parallel: bool,
     pipeline_parallel_degree: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pipeline_parallel_schedule: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pipeline_parallel_schedule_csv: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pipeline_parallel_microbatch_size: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     module_fqns_per_model_part: Option<Vec<Vec<String>>>,
     context_parallel_degree: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
     context_parallel_rotate_method: Option<&'static str>,
     expert_parallel_degree: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
     expert_tensor_parallel_degree: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     expert_parallel_comm_backend: Option<&'static str>,
 }
 

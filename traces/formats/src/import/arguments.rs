@@ -95,7 +95,7 @@ impl<'a> Arguments<'a> {
     ) -> Result<Option<T>, SpecError> {
         let Some(values) = self.list(flag) else { return Ok(None) };
         let text = values.first().map_or("", String::as_str);
-        parse(text).map(Some).ok_or_else(|| self.request.bad(flag, quoted(text), allowed))
+        parse(text).map(Some).ok_or_else(|| self.request.bad_text(flag, text, allowed))
     }
 
     /// The value of a flag as a count, `missing` if it is not given.

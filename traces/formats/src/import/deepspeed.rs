@@ -1,6 +1,5 @@
 //! The JSON configuration of DeepSpeed.
 
-use super::arguments::quoted;
 use super::tables::Tables;
 use super::{Imported, Importer, Request, stages};
 use trainwright_spec::error::SpecError;
@@ -110,7 +109,7 @@ fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
         Some("fp16") => Some(Precision::Fp16),
         Some("bf16") => Some(Precision::Bf16),
         Some(other) => {
-            return Err(request.bad("data_types.grad_accum_dtype", quoted(other), "fp32, fp16 or bf16"));
+            return Err(request.bad_text("data_types.grad_accum_dtype", other, "fp32, fp16 or bf16"));
         }
     };
     let of_stack = plan.stack.gradient_precision(plan.job.precision).base();
@@ -123,7 +122,7 @@ fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
         "lamb" | "onebitlamb" => "lamb".into(),
         "sgd" if momentum > 0.0 => "momentum".into(),
         "sgd" => "sgd".into(),
-        _ => return Err(request.bad("optimizer.type", quoted(&kind), "Adam, AdamW, Lamb or SGD")),
+        _ => return Err(request.bad_text("optimizer.type", &kind, "Adam, AdamW, Lamb or SGD")),
     };
     Ok(())
 }
@@ -167,7 +166,7 @@ fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
             None | Some("none") => Ok(None),
             Some("cpu") => Ok(Some(Place::Host)),
             Some("nvme") => Ok(Some(Place::Nvme)),
-            Some(other) => Err(request.bad(&path, quoted(other), "none, cpu or nvme")),
+            Some(other) => Err(request.bad_text(&path, other, "none, cpu or nvme")),
         }
     };
     plan.offload.optimizer = place("offload_optimizer")?;

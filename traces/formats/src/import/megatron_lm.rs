@@ -69,10 +69,7 @@ fn mesh(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Spe
         "allgather" | "all_gather" => "all-gather",
         "a2a" => "ulysses",
         "a2a+p2p" => "hybrid",
-        other => {
-            let allowed = "p2p, all_gather, a2a or a2a+p2p";
-            return Err(request.bad("--cp-comm-type", quoted(other), allowed));
-        }
+        other => return Err(request.bad_text("--cp-comm-type", other, "p2p, all_gather, a2a or a2a+p2p")),
     };
     plan.context_scheme = scheme.into();
     if let Some(sizes) = given.list("--hierarchical-context-parallel-sizes") {
@@ -102,8 +99,7 @@ fn job(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Spec
         (Some(_), "blockwise") => Precision::Fp8Block,
         (Some(_), "mxfp8") => Precision::MxFp8,
         (Some(_), other) => {
-            let allowed = "delayed, tensorwise, blockwise or mxfp8";
-            return Err(request.bad("--fp8-recipe", quoted(other), allowed));
+            return Err(request.bad_text("--fp8-recipe", other, "delayed, tensorwise, blockwise or mxfp8"));
         }
     };
     given.has("--fp4-recipe");
@@ -112,7 +108,7 @@ fn job(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Spec
         "adam" => "adamw".into(),
         "sgd" if momentum == 0.0 => "sgd".into(),
         "sgd" => "momentum".into(),
-        other => return Err(request.bad("--optimizer", quoted(other), "adam or sgd")),
+        other => return Err(request.bad_text("--optimizer", other, "adam or sgd")),
     };
     plan.job.gradient_clipping = given.number("--clip-grad")?.unwrap_or(1.0) > 0.0;
     Ok(())
@@ -137,8 +133,11 @@ fn experts(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), 
         "alltoall" => "all-to-all".into(),
         "flex" => "by-node".into(),
         other => {
-            let allowed = "allgather, alltoall or flex";
-            return Err(request.bad("--moe-token-dispatcher-type", quoted(other), allowed));
+            return Err(request.bad_text(
+                "--moe-token-dispatcher-type",
+                other,
+                "allgather, alltoall or flex",
+            ));
         }
     };
     if kind == "flex" {
@@ -199,8 +198,11 @@ fn attention(given: &Arguments, request: &Request, stack: &Stack) -> Result<Atte
         ("auto", None) if stack.attention.version().is_some() => stack.attention,
         ("flash" | "fused" | "auto", _) => AttentionKernel::Flash,
         (other, _) => {
-            let allowed = "flash, fused, unfused, local or auto";
-            return Err(request.bad("--attention-backend", quoted(other), allowed));
+            return Err(request.bad_text(
+                "--attention-backend",
+                other,
+                "flash, fused, unfused, local or auto",
+            ));
         }
     })
 }

@@ -87,8 +87,11 @@ fn mesh(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
         None | Some("allgather") => "all-gather".into(),
         Some("alltoall") => "ring".into(),
         Some(other) => {
-            let key = "parallelism.context_parallel_rotate_method";
-            return Err(request.bad(key, quoted(other), "allgather or alltoall"));
+            return Err(request.bad_text(
+                "parallelism.context_parallel_rotate_method",
+                other,
+                "allgather or alltoall",
+            ));
         }
     };
     Ok(())
@@ -147,8 +150,7 @@ fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecEr
         None | Some("bfloat16") => Precision::Bf16,
         Some("float32") => Precision::Fp32,
         Some(other) => {
-            let key = "training.mixed_precision_param";
-            return Err(request.bad(key, quoted(other), "bfloat16 or float32"));
+            return Err(request.bad_text("training.mixed_precision_param", other, "bfloat16 or float32"));
         }
     };
     let of_stack = plan.stack.gradient_precision(plan.job.precision).base();
@@ -156,7 +158,7 @@ fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecEr
     plan.job.optimizer = match tables.text("optimizer.name")?.as_deref() {
         None | Some("AdamW") => "adamw".into(),
         Some("Adam") => "adam".into(),
-        Some(other) => return Err(request.bad("optimizer.name", quoted(other), "Adam or AdamW")),
+        Some(other) => return Err(request.bad_text("optimizer.name", other, "Adam or AdamW")),
     };
     if tables.flag("training.enable_cpu_offload")? {
         plan.offload.optimizer = Some(Place::Host);
@@ -180,7 +182,7 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
         } else {
             let names: Vec<&str> = NAMES.iter().map(|(_, other)| *other).collect();
             let key = "parallelism.pipeline_parallel_schedule";
-            return Err(request.bad(key, quoted(&name), format!("one of {}", names.join(", "))));
+            return Err(request.bad_text(key, &name, format!("one of {}", names.join(", "))));
         }
     }
     let counts = match parts {
@@ -216,7 +218,7 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
         _ => {
             let value = format!("{mode}, {kind}");
             let allowed = "none, full, or selective with a number";
-            return Err(request.bad("activation_checkpoint.mode", quoted(&value), allowed));
+            return Err(request.bad_text("activation_checkpoint.mode", &value, allowed));
         }
     };
     plan.stages = choices;
@@ -227,10 +229,10 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
 fn of_table(request: &Request, file: &str) -> Result<ScheduleChoice, SpecError> {
     let key = "parallelism.pipeline_parallel_schedule_csv";
     let Some(text) = &request.schedule else {
-        return Err(request.bad(key, quoted(file), "give that file by --schedule-csv"));
+        return Err(request.bad_text(key, file, "give that file by --schedule-csv"));
     };
     let custom = Custom::new(text::read_csv(text, file)?);
-    let custom = custom.map_err(|fault| request.bad(key, quoted(file), fault.to_string()))?;
+    let custom = custom.map_err(|fault| request.bad_text(key, file, fault.to_string()))?;
     Ok(ScheduleChoice::Actions(Box::new(custom)))
 }
 

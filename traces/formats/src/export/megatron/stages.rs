@@ -56,16 +56,18 @@ fn schedule(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     }
 }
 
-/// The name of a part of a block among `--recompute-modules`.
-fn module(piece: Piece) -> &'static str {
-    match piece {
-        Piece::Core => "core_attn",
-        Piece::Norm => "layernorm",
-        Piece::Activation => "moe_act",
-        Piece::Mlp => "mlp",
-        Piece::Experts => "moe",
-        Piece::UpProjection => "mla_up_proj",
-    }
+/// Parts of a block by their names in `--recompute-modules`.
+pub(crate) const MODULES: [(&str, Piece); 6] = [
+    ("core_attn", Piece::Core),
+    ("layernorm", Piece::Norm),
+    ("moe_act", Piece::Activation),
+    ("mlp", Piece::Mlp),
+    ("moe", Piece::Experts),
+    ("mla_up_proj", Piece::UpProjection),
+];
+
+fn module(part: Piece) -> &'static str {
+    MODULES.iter().find(|(_, known)| *known == part).map(|(name, _)| *name).expect("every part has a name")
 }
 
 fn recompute(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {

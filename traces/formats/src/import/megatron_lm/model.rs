@@ -1,6 +1,6 @@
 //! The architecture that Megatron-LM's arguments describe.
 
-use super::super::arguments::{Arguments, quoted};
+use super::super::arguments::Arguments;
 use super::super::{Request, named};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{
@@ -31,7 +31,7 @@ fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
     let norm = match given.text("--normalization").unwrap_or("LayerNorm") {
         "LayerNorm" => Norm::LayerNorm,
         "RMSNorm" => Norm::RmsNorm,
-        other => return Err(request.bad("--normalization", quoted(other), "LayerNorm or RMSNorm")),
+        other => return Err(request.bad_text("--normalization", other, "LayerNorm or RMSNorm")),
     };
     let (dense, experts) = feed_forward(given, hidden)?;
     let mlps = match experts {
@@ -165,7 +165,7 @@ fn mask(request: &Request, given: &Arguments) -> Result<Mask, SpecError> {
     match inside.split(',').next().and_then(|left| left.trim().parse::<u64>().ok()) {
         // The query's key is not counted there.
         Some(left) if WINDOW.allows(left.saturating_add(1)) => Ok(Mask::Window(left as usize + 1)),
-        _ => Err(request.bad("--window-size", quoted(text), "two numbers with a comma, such as 4095,0")),
+        _ => Err(request.bad_text("--window-size", text, "two numbers with a comma, such as 4095,0")),
     }
 }
 
@@ -212,7 +212,7 @@ fn pattern(request: &Request, given: &Arguments, layers: usize) -> Result<Vec<bo
     let text = given.text(flag).unwrap_or("1");
     let bad = || {
         let allowed = format!("a number, or a list of the {layers} blocks such as ([0]*3+[1]*58)");
-        request.bad(flag, quoted(text), allowed)
+        request.bad_text(flag, text, allowed)
     };
     if let Ok(step) = text.parse::<usize>() {
         return match step {

@@ -1,7 +1,8 @@
 //! The blocks of each stage, the schedule, and recomputation.
 
-use super::super::arguments::{Arguments, quoted};
+use super::super::arguments::Arguments;
 use super::super::{Request, stages};
+use crate::export::MODULES;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{LAYERS, SEQUENCES};
 use trainwright_spec::plan::{Piece, Plan, Recompute, StageBlocks};
@@ -35,7 +36,7 @@ fn counts(given: &Arguments, request: &Request, plan: &Plan) -> Result<Vec<usize
     let (p, blocks) = (plan.mesh.pipeline, plan.model.layers());
     let layout = "--pipeline-model-parallel-layout";
     if let Some(text) = given.text(layout) {
-        let counts = layout_counts(text).map_err(|allowed| request.bad(layout, quoted(text), allowed))?;
+        let counts = layout_counts(text).map_err(|allowed| request.bad_text(layout, text, allowed))?;
         return match counts.len().is_multiple_of(p) && !counts.is_empty() {
             true => Ok(counts),
             false => {
@@ -161,23 +162,14 @@ fn recompute(given: &Arguments, request: &Request, counts: &[usize]) -> Result<V
             let pieces = pieces.collect::<Result<Vec<Piece>, SpecError>>()?;
             Ok(stages(counts, Recompute::of(&pieces)))
         }
-        (Some(other), _) => Err(request.bad("--recompute-granularity", quoted(other), "full or selective")),
+        (Some(other), _) => Err(request.bad_text("--recompute-granularity", other, "full or selective")),
     }
 }
 
 fn piece(name: &str, request: &Request) -> Result<Piece, SpecError> {
-    match name {
-        "core_attn" => Ok(Piece::Core),
-        "layernorm" => Ok(Piece::Norm),
-        "moe_act" => Ok(Piece::Activation),
-        "mlp" => Ok(Piece::Mlp),
-        "moe" => Ok(Piece::Experts),
-        "mla_up_proj" => Ok(Piece::UpProjection),
-        other => {
-            let allowed = "core_attn, layernorm, moe_act, mlp, moe or mla_up_proj";
-            Err(request.bad("--recompute-modules", quoted(other), allowed))
-        }
-    }
+    let known = MODULES.iter().find(|(module, _)| *module == name).map(|(_, part)| *part);
+    let allowed = "core_attn, layernorm, moe_act, mlp, moe or mla_up_proj";
+    known.ok_or_else(|| request.bad_text("--recompute-modules", name, allowed))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The training state: how it is divided among ranks, its precision, and its offload.
 
 use super::super::Request;
-use super::super::arguments::{Arguments, quoted};
+use super::super::arguments::Arguments;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{LAYERS, RANKS};
 use trainwright_spec::optimizer::{MasterWeights, Moments};
@@ -35,8 +35,11 @@ fn sharding(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
         (true, "optim_grads_params") if sets > 1 => "hsdp",
         (true, "optim_grads_params") => "fsdp",
         (true, other) => {
-            let allowed = "no_shard, optim, optim_grads or optim_grads_params";
-            return Err(request.bad("--data-parallel-sharding-strategy", quoted(other), allowed));
+            return Err(request.bad_text(
+                "--data-parallel-sharding-strategy",
+                other,
+                "no_shard, optim, optim_grads or optim_grads_params",
+            ));
         }
     };
     plan.data_sharding = scheme.into();
