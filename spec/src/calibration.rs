@@ -14,10 +14,11 @@
 //! Nothing here knows how factors are found.
 
 use crate::catalog;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Node};
 use crate::error::SpecError;
 use crate::sourced::Sourced;
 use crate::stack::Stack;
+use crate::units::Seconds;
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
@@ -56,6 +57,9 @@ pub enum Owner {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
+    /// Its name in the catalog, or that of its file.
+    #[serde(skip)]
+    pub name: String,
     /// Its source.
     pub source: String,
     /// The band of step times; `None` if there were no measurements.
@@ -178,6 +182,7 @@ impl Calibration {
             origin: origin.into(),
             message: crate::plan::one_line(&error, text),
         })?;
+        let calibration = Self { name: origin.into(), ..calibration };
         for Factor { parameter, of, factor } in &calibration.factors {
             let known = Parameter::from_name(parameter)?;
             if !(known.low..=known.high).contains(factor) {
@@ -197,49 +202,95 @@ impl Calibration {
         toml::to_string(self).expect("a calibration has only text and numbers")
     }
 
-    /// Corrects hardware and software.
+    /// Corrects hardware and software. Another calibration that they have is undone first, so applying one twice changes
+    /// nothing. The cluster then has the calibration's name.
     pub fn apply(&self, cluster: &mut Cluster, stack: &mut Stack) {
+        restore(cluster, stack);
+        self.multiply_kinds(cluster, stack);
+        cluster.calibration = Some(self.name.clone());
+    }
+
+    /// Corrects each kind of node by its factors.
+    fn multiply_kinds(&self, cluster: &mut Cluster, stack: &mut Stack) {
         for kind in 1..=cluster.others.len() {
             let mut only = cluster.only(kind);
             only.nodes = cluster.nodes;
-            self.apply(&mut only, &mut stack.clone());
+            self.multiply_kinds(&mut only, &mut stack.clone());
             cluster.others[kind - 1].node = only.node;
         }
         for Factor { parameter, of, factor } in &self.factors {
             let known = PARAMETERS.iter().find(|known| known.name == *parameter);
             if known.and_then(|known| known.owner(cluster, stack)).as_ref() == Some(of) {
-                multiply((cluster, stack), parameter, *factor);
+                each(parameter, &mut cluster.node, stack, &mut |number| number.multiply(*factor));
             }
         }
     }
 }
 
-/// Multiplies the number that the parameter stands for; fractions stay at most 1.
-fn multiply((cluster, stack): (&mut Cluster, &mut Stack), parameter: &str, factor: f64) {
-    let part = |part: &mut Sourced<f64>| part.value = (part.value * factor).min(1.0);
-    let achieved = &mut cluster.node.gpu.achieved;
+/// Gives hardware and software the numbers of their sources.
+pub fn restore(cluster: &mut Cluster, stack: &mut Stack) {
+    let others = cluster.others.iter_mut().map(|others| &mut others.node);
+    for node in std::iter::once(&mut cluster.node).chain(others) {
+        for parameter in Parameter::all() {
+            each(&parameter.name, node, stack, &mut |number| number.restore());
+        }
+    }
+    cluster.calibration = None;
+}
+
+/// A number that a parameter stands for.
+enum Number<'a> {
+    /// The fraction of a peak that is reached: at most 1.
+    Fraction(&'a mut Sourced<f64>),
+    /// Traffic over the least traffic: at least 1.
+    Multiple(&'a mut Sourced<f64>),
+    /// A time.
+    Time(&'a mut Sourced<Seconds>),
+}
+
+impl Number<'_> {
+    fn multiply(self, factor: f64) {
+        match self {
+            Number::Fraction(fraction) => fraction.calibrate(|value| (value * factor).min(1.0)),
+            Number::Multiple(multiple) => multiple.calibrate(|value| (value * factor).max(1.0)),
+            Number::Time(time) => time.calibrate(|value| factor * *value),
+        }
+    }
+
+    fn restore(self) {
+        match self {
+            Number::Fraction(number) | Number::Multiple(number) => number.restore(),
+            Number::Time(time) => time.restore(),
+        }
+    }
+}
+
+/// Calls `change` with each number that a parameter of the catalog stands for.
+fn each(parameter: &str, node: &mut Node, stack: &mut Stack, change: &mut dyn FnMut(Number)) {
+    let achieved = &mut node.gpu.achieved;
     let host = stack.host.as_mut();
     match parameter {
-        "matrix" => achieved.matrix.values_mut().for_each(part),
-        "memory" => [&mut achieved.memory, &mut achieved.reduction].into_iter().for_each(part),
+        "matrix" => achieved.matrix.values_mut().map(Number::Fraction).for_each(change),
+        "memory" => {
+            let rates = [&mut achieved.memory, &mut achieved.reduction];
+            rates.into_iter().map(Number::Fraction).for_each(change);
+        }
         "attention" => {
             let kinds = achieved.attention.values_mut();
             let kinds = kinds.flat_map(|reached| [&mut reached.forward, &mut reached.backward]);
             let best = [&mut achieved.attention_forward, &mut achieved.attention_backward];
-            kinds.chain(best).for_each(part);
+            kinds.chain(best).map(Number::Fraction).for_each(change);
         }
-        "exchange" => cluster.node.nics.iter_mut().for_each(|nics| part(&mut nics.efficiency)),
-        "traffic" => {
-            let traffic = stack.traffic.iter_mut();
-            traffic.for_each(|traffic| traffic.value = (traffic.value * factor).max(1.0));
+        "exchange" => {
+            node.nics.iter_mut().map(|nics| Number::Fraction(&mut nics.efficiency)).for_each(change)
         }
-        "launch" => host.into_iter().for_each(|host| host.launch.value = factor * host.launch.value),
+        "traffic" => stack.traffic.iter_mut().map(Number::Multiple).for_each(change),
+        "launch" => host.into_iter().map(|host| Number::Time(&mut host.launch)).for_each(change),
         "collective" => {
-            let collective = host.into_iter().filter_map(|host| host.collective.as_mut());
-            collective.for_each(|collective| collective.value = factor * collective.value);
+            host.into_iter().filter_map(|host| host.collective.as_mut()).map(Number::Time).for_each(change);
         }
-        "message" => host.into_iter().for_each(|host| host.message.value = factor * host.message.value),
-        "step" => host.into_iter().for_each(|host| host.step.value = factor * host.step.value),
+        "message" => host.into_iter().map(|host| Number::Time(&mut host.message)).for_each(change),
+        "step" => host.into_iter().map(|host| Number::Time(&mut host.step)).for_each(change),
         other => unreachable!("`{other}` is no parameter of the catalog"),
     }
 }
@@ -283,6 +334,27 @@ mod tests {
         assert_eq!(cluster.node.gpu.achieved.memory, before.0.node.gpu.achieved.memory);
         let launch = |stack: &Stack| stack.host.as_ref().unwrap().launch.value;
         assert_eq!(launch(&stack), 2.0 * launch(&before.1));
+        assert_eq!(cluster.calibration.as_deref(), Some("a.toml"));
+    }
+
+    #[test]
+    fn a_calibration_is_undone_exactly_and_does_not_add_up() {
+        let published = Calibration::from_name("published").unwrap();
+        for (cluster, stack) in [
+            ("dgx-a100:2", "nanotron"),
+            ("dgx-h100:2+dgx-a100:2", "megatron-core-2024"),
+            ("gb200-nvl72:2", "megatron-core-2025"),
+        ] {
+            let stated = (Cluster::reference(cluster).unwrap(), Stack::from_name(stack).unwrap());
+            let (mut once, mut stack) = stated.clone();
+            published.apply(&mut once, &mut stack);
+            assert_ne!((&once, &stack), (&stated.0, &stated.1));
+            let (mut twice, mut stack_twice) = (once.clone(), stack.clone());
+            published.apply(&mut twice, &mut stack_twice);
+            assert_eq!((&twice, &stack_twice), (&once, &stack));
+            restore(&mut twice, &mut stack_twice);
+            assert_eq!((twice, stack_twice), stated);
+        }
     }
 
     #[test]

@@ -49,6 +49,10 @@ pub struct Cluster {
     pub name: String,
     /// How many nodes, those of other kinds counted.
     pub nodes: usize,
+    /// The calibration by which its numbers and those of its software differ from their sources: `none` if they do not and
+    /// should not, left out if none was chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<String>,
     /// The network between the NICs of the nodes.
     pub fabric: Fabric,
     /// The version of NCCL by which its collectives are chosen; left out: the newest of the catalog.

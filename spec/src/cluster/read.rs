@@ -76,6 +76,7 @@ impl Cluster {
             Cluster {
                 name: text.into(),
                 nodes,
+                calibration: None,
                 fabric: Fabric::non_blocking(),
                 nccl: Nccl::default(),
                 node,
