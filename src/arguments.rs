@@ -172,9 +172,24 @@ pub struct QuestionArguments {
     /// Measured times: of the network, as `network --write-profile` writes them, or of kernels, a .csv; may be repeated
     #[arg(long, value_name = "FILE")]
     pub profile: Vec<String>,
-    /// Correct hardware and software: a calibration of the catalog, or a TOML file as `fit` writes it
-    #[arg(long, value_name = "NAME", default_value = "none")]
-    pub calibration: String,
+    #[command(flatten)]
+    pub calibration: CalibrationArgument,
+}
+
+/// How hardware and software are corrected by measured runs.
+#[derive(Debug, Clone, Args)]
+pub struct CalibrationArgument {
+    /// Calibration of the forecast: a name of the catalog, or a TOML file as `fit` writes it. `none` takes every number from
+    /// its source, a ceiling on speed [default: that of the plan's file, else published]
+    #[arg(long, value_name = "NAME")]
+    pub calibration: Option<String>,
+}
+
+impl CalibrationArgument {
+    /// What was given.
+    pub fn given(&self) -> Option<&str> {
+        self.calibration.as_deref()
+    }
 }
 
 /// Choices that the planner must keep.
@@ -245,9 +260,8 @@ pub struct SimulateArguments {
     /// Tokens of each expert, a CSV with the columns layer,expert,tokens, instead of the plan's load
     #[arg(long, value_name = "FILE")]
     pub expert_load: Option<String>,
-    /// Correct the plan's hardware and software: a calibration of the catalog, or a TOML file as `fit` writes it
-    #[arg(long, value_name = "NAME", default_value = "none")]
-    pub calibration: String,
+    #[command(flatten)]
+    pub calibration: CalibrationArgument,
     /// A schedule as torch.distributed.pipelining writes it, a CSV, instead of the plan's
     #[arg(long, value_name = "FILE")]
     pub schedule_csv: Option<String>,

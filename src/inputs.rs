@@ -1,5 +1,6 @@
 //! From arguments to a question for the planner or a plan. Errors name the arguments.
 
+pub mod calibration;
 pub mod launched;
 pub mod network;
 pub mod trace;
@@ -14,7 +15,6 @@ use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use trainwright_evidence::runs::Table;
 use trainwright_planner::{Breadth, Pins, Question};
-use trainwright_spec::calibration::Calibration;
 use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::{Load, Routing};
@@ -44,15 +44,16 @@ const MOST_BLOCK_PASSES: usize = 1_000_000;
 /// # Errors
 /// The first argument that is invalid, alone or with the others.
 pub fn question(arguments: &QuestionArguments, pins: &PinArguments) -> Result<Question, CliError> {
-    let question = unchecked(arguments, pins)?;
+    let mut question = unchecked(arguments, pins)?;
     check(&question)?;
+    calibration::calibrate(arguments.calibration.given(), &mut question.cluster, &mut question.stack)?;
     Ok(question)
 }
 
-/// As `question`, without checks of how the parts go together.
+/// As `question`, without a calibration and without checks of how the parts go together.
 fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Question, CliError> {
     let cluster = cluster(&arguments.cluster, &arguments.profile)?;
-    let mut question = Question {
+    Ok(Question {
         model: model(&arguments.model)?,
         job: Job {
             sequence: arguments.seq,
@@ -65,9 +66,7 @@ fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Qu
             .map_err(|error| CliError::of_input(Some("--stack"), error))?,
         pins: pins(choices)?,
         cluster,
-    };
-    calibration(&arguments.calibration)?.apply(&mut question.cluster, &mut question.stack);
-    Ok(question)
+    })
 }
 
 /// A cluster, with the given profiles of its network and its GPUs.
@@ -149,19 +148,6 @@ pub fn schedule_of(plan: &mut Plan, path: &str) -> Result<(), CliError> {
     let custom = Custom::new(lists).map_err(|fault| refuse(bad(fault.to_string())))?;
     plan.schedule = ScheduleChoice::Actions(Box::new(custom));
     plan.check(path).map_err(refuse)
-}
-
-/// A calibration of the catalog, or one in a file: a path with a `/` or ending in .toml.
-///
-/// # Errors
-/// `Reading`, or its fault.
-pub fn calibration(reference: &str) -> Result<Calibration, CliError> {
-    let argument = Some("--calibration");
-    let calibration = match reference.contains('/') || reference.ends_with(".toml") {
-        true => Calibration::from_toml(&text(argument, reference)?, reference),
-        false => Calibration::from_name(reference),
-    };
-    calibration.map_err(|error| CliError::of_input(argument, error))
 }
 
 /// A table of runs; `-` is standard input.

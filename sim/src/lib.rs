@@ -43,6 +43,7 @@ pub mod host;
 mod index;
 mod kinds;
 mod layout;
+pub mod likeness;
 mod mix;
 pub mod network;
 mod repeated;

@@ -13,6 +13,9 @@
 //!
 //! Nothing here knows how factors are found.
 
+pub mod ranges;
+
+use self::ranges::{Quantity, Range, Residual, Traits};
 use crate::catalog;
 use crate::cluster::{Cluster, Node};
 use crate::error::SpecError;
@@ -21,6 +24,9 @@ use crate::stack::Stack;
 use crate::units::Seconds;
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
+
+/// The calibration of forecasts for which none was chosen.
+pub const DEFAULT: &str = "published";
 
 /// A quantity that a factor may multiply: its meaning and range, from the catalog.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,6 +77,24 @@ pub struct Calibration {
     /// Errors of step times by source of the runs that the factors were fitted to, and of all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceErrors>,
+    /// Residuals of measured runs, as CSV in the file: the ranges of forecasts come from them.
+    #[serde(default, with = "residuals", skip_serializing_if = "Vec::is_empty")]
+    pub residuals: Vec<Residual>,
+}
+
+/// Residuals as the text of a CSV file.
+mod residuals {
+    use super::ranges::{Residual, from_csv, to_csv};
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(residuals: &[Residual], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&to_csv(residuals))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Residual>, D::Error> {
+        from_csv(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
 /// Errors of a source's step times.
@@ -200,6 +224,12 @@ impl Calibration {
     /// The calibration as a file.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a calibration has only text and numbers")
+    }
+
+    /// The range of measured over forecast values for a run with some properties; `None` if no run is known. `without` is a
+    /// source that does not count.
+    pub fn range(&self, quantity: Quantity, traits: &Traits, without: Option<&str>) -> Option<Range> {
+        ranges::range(&self.residuals, quantity, traits, without)
     }
 
     /// Corrects hardware and software. Another calibration that they have is undone first, so applying one twice changes

@@ -1,6 +1,6 @@
 //! Arguments of `profile`, `replay` and `stragglers`.
 
-use super::{MOST, one_of, within};
+use super::{CalibrationArgument, MOST, one_of, within};
 use clap::Args;
 use trainwright_spec::precision::Precision;
 use trainwright_whatif::stragglers::{SlowPart, SlowRank};
@@ -51,6 +51,8 @@ pub struct ReplayArguments {
     /// A plan on whose cluster they run
     #[arg(long, value_name = "FILE")]
     pub plan: Option<String>,
+    #[command(flatten)]
+    pub calibration: CalibrationArgument,
     /// The ranks of each group, JSON: {"0": [0, 1], …} [default: groups.json in the traces' folder]
     #[arg(long, value_name = "FILE")]
     pub groups: Option<String>,
@@ -70,6 +72,8 @@ pub struct ReplayArguments {
 pub struct StragglersArguments {
     /// The plan's TOML file; `-` is standard input
     pub plan: String,
+    #[command(flatten)]
+    pub calibration: CalibrationArgument,
     /// Jitter of every op on every GPU: 0.05 makes two thirds of them less than 5 % longer or shorter
     #[arg(long, value_name = "SIGMA", default_value = "0", value_parser = sigma)]
     pub jitter: f64,

@@ -1,7 +1,6 @@
 //! Arguments of `compare`, `goodput`, `completions` and `man`.
 
-use super::MOST;
-use super::TraceArguments;
+use super::{CalibrationArgument, MOST, TraceArguments};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
@@ -17,6 +16,8 @@ pub struct CompareArguments {
     /// The plan that ran, as TOML
     #[arg(long)]
     pub plan: String,
+    #[command(flatten)]
+    pub calibration: CalibrationArgument,
     /// The rank that was traced
     #[arg(long, value_name = "RANK", default_value = "0", value_parser = rank)]
     pub rank: usize,
@@ -30,6 +31,8 @@ pub struct CompareArguments {
 pub struct GoodputArguments {
     /// The plan's TOML file; `-` is standard input
     pub plan: String,
+    #[command(flatten)]
+    pub calibration: CalibrationArgument,
     /// How often what fails (see `show reliabilities`)
     #[arg(long, default_value = "llama-3", value_parser = reliabilities())]
     pub reliability: String,

@@ -19,6 +19,7 @@ pub fn run(arguments: &CompareArguments) -> Result<Outcome, CliError> {
         return Err(refuse("--plan", "-", "standard input is the trace: name a file"));
     }
     let plan = inputs::plan(&arguments.plan, &[], None)?;
+    let plan = inputs::calibration::calibrated(plan, arguments.calibration.given())?;
     let ranks = plan.mesh.ranks();
     if arguments.rank >= ranks {
         return Err(refuse("--rank", arguments.rank, format!("the plan has ranks 0 to {}", ranks - 1)));

@@ -15,6 +15,7 @@ use trainwright_spec::reliability::Reliability;
 /// Bad input and files that cannot be read.
 pub fn run(arguments: &GoodputArguments) -> Result<Outcome, CliError> {
     let plan = inputs::plan(&arguments.plan, &[], None)?;
+    let plan = inputs::calibration::calibrated(plan, arguments.calibration.given())?;
     let reliability = Reliability::from_name(&arguments.reliability)
         .map_err(|error| CliError::of_input(Some("--reliability"), error))?;
     let (forecast, _) = forecast(&plan, &ClusterCosts::new(&plan.cluster))?;

@@ -3,10 +3,11 @@
 use super::pictures;
 use crate::arguments::PlanArguments;
 use crate::error::{CliError, Outcome};
+use crate::inputs::calibration::confidence_of;
 use crate::progress::Bar;
 use crate::render::{json, plans, refusal, report};
 use crate::{inputs, output};
-use trainwright_planner::{Found, Question, Scope, Verdict, plan_within, sensitivity};
+use trainwright_planner::{Found, Question, Ranked, Scope, Verdict, plan_within, sensitivity};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::units::Seconds;
@@ -81,12 +82,15 @@ fn write_pictures(arguments: &PlanArguments, question: &Question, found: &Found)
 
 fn answer(question: &Question, found: &Found, arguments: &PlanArguments) -> Result<String, CliError> {
     let changes = if arguments.sensitivity { sensitivity(found)? } else { Vec::new() };
+    let given = arguments.question.calibration.given();
+    let trust = |ranked: &Ranked| confidence_of(&ranked.plan, &ranked.forecast, given);
+    let trust = found.ranked.iter().map(trust).collect::<Result<Vec<_>, _>>()?;
     if arguments.json {
-        return Ok(json::found(question, found, &changes));
+        return Ok(json::found(question, found, &trust, &changes));
     }
     let best = &found.ranked[0].plan;
     let (_, timeline) = forecast(best, &ClusterCosts::new(&best.cluster))?;
-    Ok(plans::page(question, found, &changes, &timeline, output::columns()))
+    Ok(plans::page(question, found, &trust, &changes, &timeline, output::columns()))
 }
 
 fn next_step(path: &str) -> String {

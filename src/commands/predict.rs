@@ -17,7 +17,7 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
     let alone = output::stdout_is_taken(&[("--out", &arguments.out)], arguments.json)?;
     let table = inputs::table(&arguments.cases)?;
     let runs: Vec<Result<Run, NoPlan>> = table.runs().collect();
-    let calibration = inputs::calibration(&arguments.calibration)?;
+    let calibration = inputs::calibration::calibration(&arguments.calibration)?;
     let predictions = forecasts(&runs, &calibration);
     if let Some(path) = &arguments.out {
         output::write("--out", path, |out| table.write(&predictions, out))?;

@@ -11,8 +11,12 @@ use trainwright_formats::chakra::{self, workload};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::replay::replay;
 use trainwright_spec::error::SpecError;
+use trainwright_spec::stack::Stack;
 use trainwright_timeline::chrome::write_chrome;
 use trainwright_timeline::report::Report;
+
+/// A stack for which nothing is asked.
+const ANY_STACK: &str = "megatron-core";
 
 /// Runs the command.
 ///
@@ -20,10 +24,13 @@ use trainwright_timeline::report::Report;
 /// Bad input and files that cannot be read or written.
 pub fn run(arguments: &ReplayArguments) -> Result<Outcome, CliError> {
     let alone = output::stdout_is_taken(&[("--trace", &arguments.trace)], arguments.json)?;
-    let cluster = match (&arguments.plan, &arguments.cluster) {
+    let mut cluster = match (&arguments.plan, &arguments.cluster) {
         (Some(plan), _) => inputs::plan(plan, &arguments.profile, None)?.cluster,
         (None, cluster) => inputs::cluster(cluster.as_deref().unwrap_or_default(), &arguments.profile)?,
     };
+    // Traces contain what the software does; only the cluster's factors count.
+    let stack = &mut Stack::from_name(ANY_STACK).expect("it is in the catalog");
+    inputs::calibration::calibrate(arguments.calibration.given(), &mut cluster, stack)?;
     let files = files(&arguments.traces)?;
     let read = |path: &String| {
         let (metadata, nodes) = chakra::read(&inputs::bytes(None, path)?, path)?;

@@ -3,8 +3,10 @@
 use super::pictures;
 use crate::arguments::SimulateArguments;
 use crate::error::{CliError, Outcome};
+use crate::inputs::calibration::confidence_of;
+use crate::inputs::{self, calibration};
+use crate::output;
 use crate::render::{forecast as page, json, ops, report, words};
-use crate::{inputs, output};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::plan::Plan;
@@ -28,19 +30,23 @@ pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
         let refuse = |error| CliError::of_input(Some("--stack"), error);
         plan.stack = Stack::from_name(name).map_err(refuse)?;
         plan.check(&arguments.plan).map_err(refuse)?;
+        // The stack of the catalog has the numbers of its sources; the plan's cluster may have a calibration.
+        let of_cluster = calibration::of(arguments.calibration.given(), &plan.cluster)?;
+        of_cluster.apply(&mut plan.cluster.clone(), &mut plan.stack);
     }
-    inputs::calibration(&arguments.calibration)?.apply(&mut plan.cluster, &mut plan.stack);
+    let plan = calibration::calibrated(plan, arguments.calibration.given())?;
     let (forecast, timeline) = forecast(&plan, &ClusterCosts::new(&plan.cluster))?;
+    let confidence = confidence_of(&plan, &forecast, arguments.calibration.given())?;
     // The files first, so that a reader who closes standard output early does not lose them.
     let written = write_files(arguments, &plan, &timeline).and_then(|()| {
         output::save_given("--report", &arguments.report, || report::simulated(&plan, &forecast, &timeline))
     });
     let columns = arguments.width.unwrap_or_else(output::columns);
     if arguments.json {
-        output::print(&json::forecast(&plan, &forecast))?;
+        output::print(&json::forecast(&plan, &forecast, &confidence))?;
     } else if !alone {
         let ops = if arguments.ops { ops::ops(&plan, &forecast) } else { String::new() };
-        output::print(&(page::page(&plan, &forecast, &timeline, columns) + &ops))?;
+        output::print(&(page::page(&plan, &forecast, &confidence, &timeline, columns) + &ops))?;
     } else if !forecast.fits {
         output::say(&format!("the plan {}", words::fit(&plan, &forecast)));
     }

@@ -27,6 +27,7 @@ pub fn run(arguments: &StragglersArguments) -> Result<Outcome, CliError> {
         });
     }
     let plan = inputs::plan(&arguments.plan, &[], None)?;
+    let plan = inputs::calibration::calibrated(plan, arguments.calibration.given())?;
     let sampling = Sampling { samples: arguments.samples, seed: arguments.seed };
     let found = {
         let bar = Bar::new();

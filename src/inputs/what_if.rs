@@ -1,8 +1,11 @@
 //! From the arguments of `what-if` to a scenario and its varied inputs.
 
+use super::calibration::to_apply_again;
 use super::{check, plan, unchecked};
 use crate::arguments::{Asked, WhatIfArguments};
 use crate::error::{CliError, refuse};
+use std::sync::Arc;
+use trainwright_spec::calibration::restore;
 use trainwright_spec::units::{DollarsPerHour, Seconds};
 use trainwright_whatif::date::days_between;
 use trainwright_whatif::price::Price;
@@ -38,7 +41,19 @@ pub fn sweep(arguments: &WhatIfArguments) -> Result<Sweep, CliError> {
     let price =
         arguments.price.map(|price| Price { per_gpu: DollarsPerHour::new(price), source: "as given".into() });
     let rates = Rates { price, pue, tokens: arguments.tokens };
-    let base = Scenario { base: base(arguments)?, rates };
+    let mut base = base(arguments)?;
+    let (cluster, stack) = match &mut base {
+        Base::Question(question) => (&mut question.cluster, &mut question.stack),
+        Base::Plan(plan) => (&mut plan.cluster, &mut plan.stack),
+    };
+    let given = arguments.question.as_ref().and_then(|question| question.calibration.given());
+    let calibration = to_apply_again(given, cluster)?;
+    // Inputs are varied as their sources state them; each point is calibrated then.
+    if calibration.is_some() {
+        restore(cluster, stack);
+    }
+    let calibration = calibration.map(Arc::new);
+    let base = Scenario { base, rates, calibration };
     let axes = axes(arguments)?;
     points(&base, &axes).map_err(|reason| CliError::Vary { reason })?;
     let across = match &arguments.across {

@@ -3,9 +3,11 @@
 use super::stages::{by_pipeline_rank, simulated_memory, stages};
 use super::table::Table;
 use super::words::{
-    choices, fit, grouped, heading, job_in_words, memory_of_gpus, offloaded, pairs, percent, share, wrap,
+    choices, fit, gib, grouped, heading, job_in_words, memory_of_gpus, offloaded, pairs, percent, share, wrap,
 };
+use trainwright_sim::likeness::Confidence;
 use trainwright_sim::{Detail, Forecast};
+use trainwright_spec::calibration::ranges::Range;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, Stream};
 use trainwright_spec::units::{Picoseconds, Seconds};
@@ -14,12 +16,18 @@ use trainwright_timeline::report::RankReport;
 use trainwright_timeline::timeline::Timeline;
 
 /// Everything that a person wants to know of a plan; the drawing fills `columns`.
-pub fn page(plan: &Plan, forecast: &Forecast, timeline: &Timeline, columns: usize) -> String {
+pub fn page(
+    plan: &Plan,
+    forecast: &Forecast,
+    confidence: &Confidence,
+    timeline: &Timeline,
+    columns: usize,
+) -> String {
     let Plan { model, cluster, job, stack, .. } = plan;
     let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&wrap(&choices(plan), 0));
     page.push_str(&heading("Forecast of a step"));
-    page.push_str(&figures(plan, forecast));
+    page.push_str(&figures(plan, forecast, confidence));
     if forecast.detail == Detail::Calls {
         let note = "The step has millions of ops and was simulated call by call: hidden communication is exact to \
                     a hundredth of the step, and simulated memory is without temporaries.";
@@ -72,9 +80,40 @@ pub fn exposed(forecast: &Forecast) -> String {
     percent(share(forecast.report.mean.exposed, forecast.report.step_time))
 }
 
-fn figures(plan: &Plan, forecast: &Forecast) -> String {
-    let mut figures = vec![
-        ("step time", forecast.step_time.to_string()),
+/// The range of the step time and of the memory, and the calibration.
+pub fn trust(forecast: &Forecast, confidence: &Confidence) -> Vec<(&'static str, String)> {
+    let Confidence { calibration, source, ceiling, time, memory } = confidence;
+    let mut lines = Vec::new();
+    if let Some(range) = time {
+        let times = format!("{} to {}", range.low * forecast.step_time, range.high * forecast.step_time);
+        lines.push(("four of five", format!("{times}: {}", evidence(range))));
+    }
+    if let Some(range) = memory {
+        let [low, high] = [range.low, range.high].map(|end| gib(end * forecast.peak_memory));
+        lines.push(("of the memory", format!("{low} to {high} GiB: {}", evidence(range))));
+    }
+    let words = match calibration.as_str() {
+        "none" => "none: every number as its source states it, a ceiling on speed".into(),
+        name => format!("`{name}`, {source}; without it the step takes {ceiling}, a ceiling on speed"),
+    };
+    lines.push(("calibration", words));
+    lines
+}
+
+/// On which measured runs a range rests.
+fn evidence(range: &Range) -> String {
+    let percent = |part: f64| format!("{:+.0} %", 100.0 * (part - 1.0)).replace('-', "−");
+    let relative = format!("{} ({} to {})", percent(range.median), percent(range.low), percent(range.high));
+    match (range.runs, range.sources) {
+        (0, _) => format!("{relative}; no run like it was measured"),
+        (runs, sources) => format!("{relative}, from {runs} runs like it of {sources} sources"),
+    }
+}
+
+fn figures(plan: &Plan, forecast: &Forecast, confidence: &Confidence) -> String {
+    let mut figures = vec![("step time", forecast.step_time.to_string())];
+    figures.extend(trust(forecast, confidence));
+    figures.extend([
         (
             "tokens/s",
             format!(
@@ -94,7 +133,7 @@ fn figures(plan: &Plan, forecast: &Forecast) -> String {
         ),
         ("hardware FLOPs", format!("{} (executed, recomputation included)", forecast.hardware_flops)),
         ("memory", fit(plan, forecast)),
-    ];
+    ]);
     figures.extend(forecast.node_memory.map(|node| ("host memory", offloaded(&node))));
     pairs(figures)
 }

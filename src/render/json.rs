@@ -44,23 +44,30 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trainwright_planner::{Found, Infeasible, Question, Ranked, Search, Sensitivity};
 use trainwright_sim::Forecast;
+use trainwright_sim::likeness::Confidence;
 use trainwright_spec::plan::Plan;
 
 /// Plans that fit.
-pub fn found(question: &Question, found: &Found, sensitivity: &[Sensitivity]) -> String {
-    let plan = |(rank, ranked): (usize, &Ranked)| {
+pub fn found(
+    question: &Question,
+    found: &Found,
+    confidence: &[Confidence],
+    sensitivity: &[Sensitivity],
+) -> String {
+    let plan = |((rank, ranked), confidence): ((usize, &Ranked), &Confidence)| {
         json!({
             "rank": rank,
             "limited_by": ranked.limited_by,
             "estimate_s": ranked.estimate,
             "forecast": ranked.forecast,
+            "confidence": confidence,
             "plan": ranked.plan,
         })
     };
     print(&json!({
         "verdict": "found",
         "question": question_json(question),
-        "plans": (1..).zip(&found.ranked).map(plan).collect::<Vec<_>>(),
+        "plans": (1..).zip(&found.ranked).zip(confidence).map(plan).collect::<Vec<_>>(),
         "alternatives": found.alternatives,
         "front": found.front,
         "sensitivity": sensitivity,
@@ -123,8 +130,8 @@ pub fn network(tables: &[SweepTable]) -> String {
 }
 
 /// The forecast of a plan.
-pub fn forecast(plan: &Plan, forecast: &Forecast) -> String {
-    print(&json!({ "forecast": forecast, "plan": plan }))
+pub fn forecast(plan: &Plan, forecast: &Forecast, confidence: &Confidence) -> String {
+    print(&json!({ "forecast": forecast, "confidence": confidence, "plan": plan }))
 }
 
 fn question_json(Question { model, cluster, job, stack, .. }: &Question) -> Value {

@@ -1,6 +1,6 @@
 //! The planner's answer: the best plans, their limits, and why others lost.
 
-use super::forecast::{drawing, exposed, hfu, mfu};
+use super::forecast::{drawing, exposed, hfu, mfu, trust};
 use super::stages::stages;
 use super::table::Table;
 use super::words::{
@@ -8,6 +8,7 @@ use super::words::{
     wrap, yes_no,
 };
 use trainwright_planner::{Found, Question, Ranked, Search, Sensitivity};
+use trainwright_sim::likeness::Confidence;
 use trainwright_spec::plan::Plan;
 use trainwright_timeline::timeline::Timeline;
 
@@ -15,6 +16,7 @@ use trainwright_timeline::timeline::Timeline;
 pub fn page(
     question: &Question,
     found: &Found,
+    confidence: &[Confidence],
     sensitivity: &[Sensitivity],
     timeline: &Timeline,
     columns: usize,
@@ -24,6 +26,7 @@ pub fn page(
     let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&heading("Best plan"));
     page.push_str(&headline(best));
+    page.push_str(&pairs(trust(&best.forecast, &confidence[0])));
     page.push_str(&heading(&format!(
         "Best plans (memory in GiB of {}; bubble and exposed communication in % of the step)",
         gib(best.forecast.gpu_memory)

@@ -34,7 +34,7 @@
 //!     pins: Pins { pipeline: Some(1), micro_batch: Some(4), ..Pins::default() },
 //! };
 //! let rates = Rates { price: None, pue: default_pue().value, tokens: Some(10e9) };
-//! let scenario = Scenario { base: Base::Question(Box::new(question)), rates };
+//! let scenario = Scenario { base: Base::Question(Box::new(question)), rates, calibration: None };
 //! let answers = sweep(&scenario, &[Axis::parse("gpus=1,2,..8")?], &|_done, _all| {})?;
 //! let days = answers.iter().filter_map(|answer| Some(answer.whole_run()?.time.as_days()));
 //! let days: Vec<f64> = days.collect();

@@ -1,7 +1,9 @@
 //! One point of a sweep: a question or plan, and the prices of its hours and watts.
 
 use crate::price::Price;
+use std::sync::Arc;
 use trainwright_planner::Question;
+use trainwright_spec::calibration::Calibration;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::Model;
@@ -14,6 +16,8 @@ pub struct Scenario {
     pub base: Base,
     /// Prices, power and tokens.
     pub rates: Rates,
+    /// The calibration of forecasts; `None`: hardware and software are as they should be.
+    pub calibration: Option<Arc<Calibration>>,
 }
 
 /// Model, cluster and job, with or without a plan.
@@ -34,6 +38,18 @@ pub struct Rates {
     pub pue: f64,
     /// Tokens of the run; `None` if not given.
     pub tokens: Option<f64>,
+}
+
+impl Base {
+    /// The question or plan with calibrated hardware and software.
+    pub(crate) fn calibrated(&self, calibration: &Calibration) -> Self {
+        let mut base = self.clone();
+        match &mut base {
+            Base::Question(question) => calibration.apply(&mut question.cluster, &mut question.stack),
+            Base::Plan(plan) => calibration.apply(&mut plan.cluster, &mut plan.stack),
+        }
+        base
+    }
 }
 
 impl Scenario {

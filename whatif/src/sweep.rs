@@ -7,6 +7,7 @@ use crate::input;
 use crate::scenario::{Base, Scenario};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use trainwright_spec::calibration::Calibration;
 
 /// The values that an input takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,11 +103,12 @@ pub fn sweep(base: &Scenario, axes: &[Axis], watch: Watch) -> Result<Vec<Answer>
 
 /// The answers of scenarios, in parallel. Scenarios that differ in rates alone are planned once.
 pub fn answers(points: Vec<Point>, watch: Watch) -> Vec<Answer> {
-    let mut distinct: Vec<&Base> = Vec::new();
+    let mut distinct: Vec<(&Base, Option<&Calibration>)> = Vec::new();
     let which: Vec<Option<usize>> = points
         .iter()
         .map(|(_, scenario)| {
-            let base = &scenario.as_ref().ok()?.base;
+            let scenario = scenario.as_ref().ok()?;
+            let base = (&scenario.base, scenario.calibration.as_deref());
             let known = distinct.iter().position(|other| *other == base);
             Some(known.unwrap_or_else(|| {
                 distinct.push(base);
@@ -118,8 +120,11 @@ pub fn answers(points: Vec<Point>, watch: Watch) -> Vec<Answer> {
     watch(0, distinct.len());
     let outcomes: Vec<Outcome> = distinct
         .par_iter()
-        .map(|base| {
-            let outcome = outcome(base);
+        .map(|(base, calibration)| {
+            let outcome = match calibration {
+                Some(calibration) => outcome(&base.calibrated(calibration)),
+                None => outcome(base),
+            };
             watch(1 + done.fetch_add(1, Ordering::Relaxed), distinct.len());
             outcome
         })

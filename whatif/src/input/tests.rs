@@ -23,6 +23,7 @@ fn scenario() -> Scenario {
     Scenario {
         base: Base::Question(Box::new(question)),
         rates: Rates { price: None, pue: 1.1, tokens: None },
+        calibration: None,
     }
 }
 

@@ -1,0 +1,93 @@
+//! The properties of a plan's forecast by which measured runs resemble it.
+
+use crate::costs::ClusterCosts;
+use crate::{Deadlock, quick_forecast};
+use serde::Serialize;
+use trainwright_lower::lower;
+use trainwright_spec::calibration::ranges::{Quantity, Range, Traits};
+use trainwright_spec::calibration::{Calibration, restore};
+use trainwright_spec::model::Mlp;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::{Axis, Work};
+use trainwright_spec::schedule::shorter_step;
+use trainwright_spec::units::Seconds;
+
+/// The properties of a plan whose step takes `step` and of which the fraction `exposed` is exposed communication.
+pub fn traits(plan: &Plan, step: Seconds, exposed: f64) -> Traits {
+    let gpus = plan.cluster.node.gpus.value;
+    let tensor = plan.mesh.group(0, Axis::Tensor);
+    let precision = match plan.job.precision {
+        Precision::Fp16 => Precision::Bf16,
+        other => other,
+    };
+    Traits {
+        experts: plan.model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_))),
+        tensor_over_nodes: tensor.iter().any(|rank| rank / gpus != tensor[0] / gpus),
+        context: plan.mesh.context > 1,
+        several_nodes: plan.mesh.ranks() > gpus,
+        generation: plan.cluster.node.gpu.generation.name().into(),
+        precision: precision.name().into(),
+        exposed: exposed.clamp(0.0, 1.0),
+        host: (launches(plan) / step).clamp(0.0, 1.0),
+    }
+}
+
+/// The time that the process of the first rank needs for a step: launches, messages, the end of the step.
+///
+/// Passes repeat, so a step of few microbatches is lowered and scaled.
+fn launches(plan: &Plan) -> Seconds {
+    let microbatches = plan.microbatches();
+    let few = shorter_step(plan.schedule(), plan.pipeline_shape()).map(|shape| shape.microbatches);
+    let few = few.filter(|few| *few < microbatches && plan.schedule().flushes());
+    let mut shorter = plan.clone();
+    if let Some(few) = few {
+        shorter.job.global_batch = few * plan.micro_batch * plan.mesh.data;
+    }
+    let program = lower(&shorter);
+    let rank = &program.ranks[0];
+    let ops = rank.calls.iter().flat_map(|call| &program.segments[call.segment].ops);
+    let times = ops.map(|op| if let Work::Process(time) = op.work { time } else { Seconds::ZERO });
+    times.sum::<Seconds>() * (microbatches as f64 / few.unwrap_or(microbatches) as f64)
+}
+
+/// How far a forecast can be trusted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Confidence {
+    /// The calibration of the forecast.
+    pub calibration: String,
+    /// Where its factors are from.
+    pub source: String,
+    /// The step time without calibration: a ceiling on speed.
+    #[serde(rename = "uncalibrated_step_time_s")]
+    pub ceiling: Seconds,
+    /// The range of measured over forecast step times of runs like this one; `None` if the calibration has no runs.
+    pub time: Option<Range>,
+    /// The range of measured over forecast peak memory.
+    pub memory: Option<Range>,
+}
+
+/// How far the forecast of a plan can be trusted that has this calibration, takes `step` and exposes the fraction `exposed` of it.
+///
+/// # Errors
+/// `Deadlock` if the schedule's actions wait for each other.
+pub fn confidence(
+    plan: &Plan,
+    (step, exposed): (Seconds, f64),
+    calibration: &Calibration,
+) -> Result<Confidence, Deadlock> {
+    let mut stated = plan.clone();
+    restore(&mut stated.cluster, &mut stated.stack);
+    let ceiling = match stated.cluster == plan.cluster && stated.stack == plan.stack {
+        true => step,
+        false => Seconds::from(quick_forecast(&stated, &ClusterCosts::new(&stated.cluster))?.step_time),
+    };
+    let traits = traits(plan, step, exposed);
+    Ok(Confidence {
+        calibration: calibration.name.clone(),
+        source: calibration.source.clone(),
+        ceiling,
+        time: calibration.range(Quantity::Time, &traits, None),
+        memory: calibration.range(Quantity::Memory, &traits, None),
+    })
+}

@@ -1,0 +1,310 @@
+//! The range of a forecast, from the residuals of measured runs that resemble it.
+//!
+//! A residual is ln(measured / forecast) of a run, with factors that were fitted without the run's source. For a new forecast i
+//! each residual j weighs
+//!
+//! w_j = n_s^(−1/2) · exp(−D_ij),  n_s the runs of its source, D_ij the sum of penalties for differences of the two runs,
+//!
+//! and the range is between the weighted quantiles at q and 1 − q (conformal prediction with weights: Tibshirani et al. 2019,
+//! arXiv 1904.06019), with q = α/2 · S / (S + 1), S = Σ over sources of their largest exp(−D_ij): the source of the forecast
+//! itself is one more, about which nothing is known. If few sources resemble the run, the range is wide.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Properties of a run on which the error of its forecast depends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traits {
+    /// Whether the model has experts.
+    pub experts: bool,
+    /// Whether a tensor group is on several nodes.
+    pub tensor_over_nodes: bool,
+    /// Whether a context axis has several ranks.
+    pub context: bool,
+    /// Whether the run is on several nodes.
+    pub several_nodes: bool,
+    /// Generation of the GPUs.
+    pub generation: String,
+    /// Precision of the matrix products; fp16 counts as bf16.
+    pub precision: String,
+    /// Exposed communication over the step time, 0 to 1.
+    pub exposed: f64,
+    /// Launch time of a rank's process over the step time, 0 to 1.
+    pub host: f64,
+}
+
+/// What a measured run says about forecasts like its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Residual {
+    /// The source of the measurement.
+    pub source: String,
+    /// ln(measured / forecast) of the step time, with a calibration that has not seen the source.
+    pub time: Option<f64>,
+    /// ln(measured / forecast) of the peak memory.
+    pub memory: Option<f64>,
+    /// The run's properties.
+    pub traits: Traits,
+}
+
+/// A residual as a row of a CSV file.
+#[derive(Serialize, Deserialize)]
+struct Row {
+    source: String,
+    time: Option<f64>,
+    memory: Option<f64>,
+    experts: u8,
+    tensor_over_nodes: u8,
+    context: u8,
+    several_nodes: u8,
+    generation: String,
+    precision: String,
+    exposed: f64,
+    host: f64,
+}
+
+/// Residuals as CSV, with three digits behind the point.
+pub fn to_csv(residuals: &[Residual]) -> String {
+    let rounded = |value: f64| (1000.0 * value).round() / 1000.0;
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for Residual { source, time, memory, traits } in residuals {
+        let row = Row {
+            source: source.clone(),
+            time: time.map(rounded),
+            memory: memory.map(rounded),
+            experts: traits.experts.into(),
+            tensor_over_nodes: traits.tensor_over_nodes.into(),
+            context: traits.context.into(),
+            several_nodes: traits.several_nodes.into(),
+            generation: traits.generation.clone(),
+            precision: traits.precision.clone(),
+            exposed: rounded(traits.exposed),
+            host: rounded(traits.host),
+        };
+        writer.serialize(row).expect("a row has only text and numbers");
+    }
+    let bytes = writer.into_inner().expect("writing to memory does not fail");
+    String::from_utf8(bytes).expect("the writer wrote text")
+}
+
+/// Reads what `to_csv` writes.
+///
+/// # Errors
+/// What is wrong, with the line.
+pub fn from_csv(text: &str) -> Result<Vec<Residual>, String> {
+    let rows = csv::Reader::from_reader(text.as_bytes()).into_deserialize();
+    let residual = |row: Result<Row, csv::Error>| {
+        let row = row.map_err(|error| error.to_string())?;
+        let finite = |value: &f64| value.is_finite();
+        if !row.time.iter().chain(&row.memory).chain([&row.exposed, &row.host]).all(finite) {
+            return Err(format!("a residual of `{}` is not a number", row.source));
+        }
+        Ok(Residual {
+            source: row.source,
+            time: row.time,
+            memory: row.memory,
+            traits: Traits {
+                experts: row.experts > 0,
+                tensor_over_nodes: row.tensor_over_nodes > 0,
+                context: row.context > 0,
+                several_nodes: row.several_nodes > 0,
+                generation: row.generation,
+                precision: row.precision,
+                exposed: row.exposed,
+                host: row.host,
+            },
+        })
+    };
+    rows.map(residual).collect()
+}
+
+/// The range of measured over forecast values.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Range {
+    /// The lower end: a tenth is expected below it.
+    pub low: f64,
+    /// The median.
+    pub median: f64,
+    /// The upper end: a tenth is expected above it.
+    pub high: f64,
+    /// Measured runs with the same properties.
+    pub runs: usize,
+    /// Sources of these runs.
+    pub sources: usize,
+}
+
+/// The part of values that a range leaves out on both sides together.
+const LEFT_OUT: f64 = 0.2;
+
+/// Runs up to this distance have the same kinds and similar shares.
+const SAME: f64 = 0.5;
+
+/// Which of a run's quantities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantity {
+    /// The step time.
+    Time,
+    /// The peak memory.
+    Memory,
+}
+
+impl Residual {
+    fn of(&self, quantity: Quantity) -> Option<f64> {
+        match quantity {
+            Quantity::Time => self.time,
+            Quantity::Memory => self.memory,
+        }
+    }
+}
+
+impl Traits {
+    /// The sum of penalties for the differences of two runs; 0 for equal properties.
+    ///
+    /// The penalties were set by hand, in the order of how much residuals of published runs differ between the kinds.
+    fn distance(&self, other: &Self) -> f64 {
+        let differs = |differs: bool, penalty: f64| if differs { penalty } else { 0.0 };
+        differs(self.experts != other.experts, 1.5)
+            + differs(self.tensor_over_nodes != other.tensor_over_nodes, 2.0)
+            + differs(self.context != other.context, 1.0)
+            + differs(self.several_nodes != other.several_nodes, 0.7)
+            + differs(self.generation != other.generation, 0.7)
+            + differs(self.precision != other.precision, 0.5)
+            + 2.0 * (self.exposed - other.exposed).abs()
+            + 2.0 * (self.host - other.host).abs()
+    }
+}
+
+/// The range for a run with some properties, without the residuals of one source; `None` if no other has the quantity.
+pub fn range(
+    residuals: &[Residual],
+    quantity: Quantity,
+    traits: &Traits,
+    without: Option<&str>,
+) -> Option<Range> {
+    let counted = residuals.iter().filter(|residual| Some(residual.source.as_str()) != without);
+    let counted: Vec<(&Residual, f64)> =
+        counted.filter_map(|residual| Some((residual, residual.of(quantity)?))).collect();
+    let mut runs_of: BTreeMap<&str, f64> = BTreeMap::new();
+    counted.iter().for_each(|(residual, _)| *runs_of.entry(&residual.source).or_default() += 1.0);
+    let mut nearest: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut same: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut weighed = Vec::with_capacity(counted.len());
+    for (residual, value) in &counted {
+        let source = residual.source.as_str();
+        let distance = traits.distance(&residual.traits);
+        let likeness = (-distance).exp();
+        let most = nearest.entry(source).or_default();
+        *most = most.max(likeness);
+        if distance <= SAME {
+            *same.entry(source).or_default() += 1;
+        }
+        weighed.push((*value, likeness / runs_of[source].sqrt()));
+    }
+    let alike: f64 = nearest.values().sum();
+    let tail = LEFT_OUT / 2.0 * alike / (alike + 1.0);
+    weighed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Some(Range {
+        low: weighted_quantile(&weighed, tail)?.exp(),
+        median: weighted_quantile(&weighed, 0.5)?.exp(),
+        high: weighted_quantile(&weighed, 1.0 - tail)?.exp(),
+        runs: same.values().sum(),
+        sources: same.len(),
+    })
+}
+
+/// The least value up to which there is this part of the weight; `values` are ascending, each with its weight.
+fn weighted_quantile(values: &[(f64, f64)], part: f64) -> Option<f64> {
+    let all: f64 = values.iter().map(|(_, weight)| weight).sum();
+    let mut sum = 0.0;
+    let reaches = |(_, weight): &&(f64, f64)| {
+        sum += weight;
+        sum >= part * all
+    };
+    values.iter().find(reaches).or(values.last()).map(|(value, _)| *value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traits(generation: &str) -> Traits {
+        Traits {
+            experts: false,
+            tensor_over_nodes: false,
+            context: false,
+            several_nodes: true,
+            generation: generation.into(),
+            precision: "bf16".into(),
+            exposed: 0.1,
+            host: 0.2,
+        }
+    }
+
+    fn residual(source: usize, time: f64, traits: Traits) -> Residual {
+        Residual { source: format!("source {source}"), time: Some(time), memory: None, traits }
+    }
+
+    /// `sources` of 100 runs each, with residuals from −0.1 to 0.1 around 0.05.
+    fn runs(sources: usize, generation: &str) -> Vec<Residual> {
+        let of = |source| {
+            (0..100)
+                .map(move |run| residual(source, 0.05 + 0.002 * (f64::from(run) - 49.5), traits(generation)))
+        };
+        (0..sources).flat_map(of).collect()
+    }
+
+    #[test]
+    fn many_sources_alike_give_their_quantiles() {
+        // S = 40: q = 0.1 · 40 / 41, near the 10th percentile of values from −0.049 to 0.149.
+        let range = range(&runs(40, "hopper"), Quantity::Time, &traits("hopper"), None).unwrap();
+        assert!((range.median.ln() - 0.05).abs() < 0.002, "{range:?}");
+        assert!((range.low.ln() + 0.03).abs() < 0.003 && (range.high.ln() - 0.13).abs() < 0.003, "{range:?}");
+        assert_eq!((range.runs, range.sources), (4_000, 40));
+    }
+
+    #[test]
+    fn ranges_are_wider_where_less_is_known() {
+        let known = runs(3, "hopper");
+        let width = |generation: &str, residuals: &[Residual]| {
+            let range = range(residuals, Quantity::Time, &traits(generation), None).unwrap();
+            (range.high / range.low, range.runs)
+        };
+        let (seen, runs_seen) = width("hopper", &known);
+        let (unseen, runs_unseen) = width("blackwell", &known);
+        assert!(unseen > seen && runs_unseen == 0 && runs_seen == 300, "{seen} {unseen}");
+        assert!(seen > width("hopper", &runs(40, "hopper")).0);
+    }
+
+    #[test]
+    fn a_source_left_out_does_not_count_and_another_quantity_has_none() {
+        let mut residuals = runs(2, "hopper");
+        residuals.extend((0..50).map(|_| residual(9, 2.0, traits("hopper"))));
+        let high = |without| range(&residuals, Quantity::Time, &traits("hopper"), without).unwrap().high;
+        assert!(high(None) > 7.0 && high(Some("source 9")) < 1.2);
+        assert_eq!(range(&residuals, Quantity::Memory, &traits("hopper"), None), None);
+    }
+
+    #[test]
+    fn residuals_are_read_as_they_were_written() {
+        let mut residuals = runs(1, "hopper");
+        residuals[0].memory = Some(-0.125);
+        residuals[1].time = None;
+        residuals[2].traits.experts = true;
+        let rounded = from_csv(&to_csv(&residuals)).unwrap();
+        assert_eq!(from_csv(&to_csv(&rounded)).unwrap(), rounded);
+        assert_eq!((rounded[0].memory, rounded[1].time), (Some(-0.125), None));
+        assert!(rounded[2].traits.experts && rounded.len() == 100);
+        assert!(from_csv("source,time\na,b\n").unwrap_err().contains("line: 2"));
+        let wild = to_csv(&residuals[..1]).replace("-0.125", "inf");
+        assert!(from_csv(&wild).unwrap_err().contains("is not a number"));
+    }
+
+    #[test]
+    fn a_large_source_does_not_outvote_the_others() {
+        // 10,000 runs of one source at 1.0, 100 each of four at 0: √10,000 = 100 against 4 · √100 = 40. The median is the
+        // large source's, the lower end the others'.
+        let mut residuals: Vec<Residual> = (0..10_000).map(|_| residual(9, 1.0, traits("hopper"))).collect();
+        residuals.extend((0..400).map(|run| residual(run % 4, 0.0, traits("hopper"))));
+        let range = range(&residuals, Quantity::Time, &traits("hopper"), None).unwrap();
+        assert_eq!((range.low, range.median), (1.0, 1f64.exp()), "{range:?}");
+    }
+}
