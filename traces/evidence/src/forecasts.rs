@@ -4,8 +4,10 @@ use crate::runs::{NoPlan, Outcome, Prediction, Run};
 use rayon::prelude::*;
 use trainwright_lower::memory::{node_memory, plan_memory, reported_memory};
 use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::likeness::traits;
 use trainwright_sim::{fullest, quick_forecast};
 use trainwright_spec::calibration::Calibration;
+use trainwright_spec::calibration::ranges::Quantity;
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
@@ -15,7 +17,14 @@ pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec
     let predict = |run: &Run| {
         let mut plan = run.plan()?;
         calibration.apply(&mut plan.cluster, &mut plan.stack);
-        Ok(Prediction { band: calibration.band.map(|band| (band.low, band.high)), ..predict(&plan)? })
+        let prediction = predict(&plan)?;
+        // A range does not rest on runs of the run's own source.
+        let without = run.family();
+        let range = |quantity| calibration.range(quantity, &prediction.traits, Some(&without));
+        let time = range(Quantity::Time).map(|range| (range.low, range.high));
+        let band = time.or(calibration.band.map(|band| (band.low, band.high)));
+        let memory_band = range(Quantity::Memory).map(|range| (range.low, range.high));
+        Ok(Prediction { band, memory_band, ..prediction })
     };
     runs.par_iter().map(|run| run.as_ref().map_err(NoPlan::clone).and_then(predict)).collect()
 }
@@ -35,6 +44,8 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
     Ok(Prediction {
         stack: plan.stack.name.clone(),
         band: None,
+        memory_band: None,
+        traits: traits(plan, step, forecast.exposed.0 as f64 / forecast.step_time.0 as f64),
         step_seconds: step.get(),
         ideal_seconds: at_peak.get() * (1.0 + bubble(plan)),
         mfu_percent: 100.0 * (at_peak / step),

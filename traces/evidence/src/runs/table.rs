@@ -4,6 +4,7 @@ use super::{NoPlan, Outcome, Run};
 use csv::{ReaderBuilder, StringRecord, Trim, Writer};
 use std::io::{self, Read, Write};
 use thiserror::Error;
+use trainwright_spec::calibration::ranges::Traits;
 
 /// The columns that a forecast adds.
 pub const FORECAST_COLUMNS: [&str; 14] = [
@@ -39,6 +40,10 @@ pub struct Prediction {
     pub step_seconds: f64,
     /// 10th and 90th percentile of measured over forecast step times.
     pub band: Option<(f64, f64)>,
+    /// 10th and 90th percentile of measured over forecast peak memory.
+    pub memory_band: Option<(f64, f64)>,
+    /// The properties by which other runs resemble it.
+    pub traits: Traits,
     /// Time of a step at the peak of the matrix units with the pipeline's bubble, without other losses.
     pub ideal_seconds: f64,
     /// MFU (full attention) in percent.
