@@ -10,6 +10,7 @@ pub mod network;
 pub mod ops;
 pub mod plans;
 pub mod refusal;
+pub mod reliability;
 pub mod replay;
 pub mod report;
 pub mod run_errors;

@@ -15,7 +15,7 @@
 
 pub mod ranges;
 
-use self::ranges::{Quantity, Range, Residual, Traits};
+use self::ranges::{Distribution, Quantity, Range, Residual, Traits};
 use crate::catalog;
 use crate::cluster::{Cluster, Node};
 use crate::error::SpecError;
@@ -226,10 +226,20 @@ impl Calibration {
         toml::to_string(self).expect("a calibration has only text and numbers")
     }
 
-    /// The range of measured over forecast values for a run with some properties; `None` if no run is known. `without` is a
-    /// source that does not count.
+    /// The distribution of measured over forecast values for a run with some properties; `None` if no run is known. `without`
+    /// is a source that does not count.
+    pub fn distribution(
+        &self,
+        quantity: Quantity,
+        traits: &Traits,
+        without: Option<&str>,
+    ) -> Option<Distribution> {
+        Distribution::new(&self.residuals, quantity, traits, without)
+    }
+
+    /// The range of these values.
     pub fn range(&self, quantity: Quantity, traits: &Traits, without: Option<&str>) -> Option<Range> {
-        ranges::range(&self.residuals, quantity, traits, without)
+        Some(self.distribution(quantity, traits, without)?.range())
     }
 
     /// Corrects hardware and software. Another calibration that they have is undone first, so applying one twice changes

@@ -2,7 +2,7 @@
 
 use crate::arguments::PredictArguments;
 use crate::error::{CliError, Outcome};
-use crate::render::{json, run_errors as page, scoreboard};
+use crate::render::{json, reliability, run_errors as page, scoreboard};
 use crate::{inputs, output};
 use trainwright_evidence::forecasts::forecasts;
 use trainwright_evidence::runs::{NoPlan, Run};
@@ -48,7 +48,8 @@ fn write_scoreboard(
         source,
     })?;
     let page = ("page.md", scoreboard::page(rows, summary, calibration));
-    for (name, content) in std::iter::once(page).chain(scoreboard::pictures(rows)) {
+    let reliability = ("reliability.md", reliability::page(rows));
+    for (name, content) in [page, reliability].into_iter().chain(scoreboard::pictures(rows)) {
         let path = format!("{}/{name}", folder.trim_end_matches('/'));
         output::save("--scoreboard", &path, content)?;
     }

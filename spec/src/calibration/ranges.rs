@@ -10,6 +10,7 @@
 //! itself is one more, about which nothing is known. If few sources resemble the run, the range is wide.
 
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// Properties of a run on which the error of its forecast depends.
@@ -173,53 +174,91 @@ impl Traits {
     }
 }
 
-/// The range for a run with some properties, without the residuals of one source; `None` if no other has the quantity.
-pub fn range(
-    residuals: &[Residual],
-    quantity: Quantity,
-    traits: &Traits,
-    without: Option<&str>,
-) -> Option<Range> {
-    let counted = residuals.iter().filter(|residual| Some(residual.source.as_str()) != without);
-    let counted: Vec<(&Residual, f64)> =
-        counted.filter_map(|residual| Some((residual, residual.of(quantity)?))).collect();
-    let mut runs_of: BTreeMap<&str, f64> = BTreeMap::new();
-    counted.iter().for_each(|(residual, _)| *runs_of.entry(&residual.source).or_default() += 1.0);
-    let mut nearest: BTreeMap<&str, f64> = BTreeMap::new();
-    let mut same: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut weighed = Vec::with_capacity(counted.len());
-    for (residual, value) in &counted {
-        let source = residual.source.as_str();
-        let distance = traits.distance(&residual.traits);
-        let likeness = (-distance).exp();
-        let most = nearest.entry(source).or_default();
-        *most = most.max(likeness);
-        if distance <= SAME {
-            *same.entry(source).or_default() += 1;
+/// The distribution of ln(measured / forecast) for one forecast.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Distribution {
+    /// Ascending, each with its weight.
+    values: Vec<(f64, f64)>,
+    /// S: how many sources resemble the run.
+    alike: f64,
+    /// Measured runs with the same properties.
+    runs: usize,
+    /// Sources of these runs.
+    sources: usize,
+}
+
+impl Distribution {
+    /// For a run with some properties, without the residuals of one source; `None` if no other has the quantity.
+    pub fn new(
+        residuals: &[Residual],
+        quantity: Quantity,
+        traits: &Traits,
+        without: Option<&str>,
+    ) -> Option<Self> {
+        let counted = residuals.iter().filter(|residual| Some(residual.source.as_str()) != without);
+        let counted: Vec<(&Residual, f64)> =
+            counted.filter_map(|residual| Some((residual, residual.of(quantity)?))).collect();
+        let mut runs_of: BTreeMap<&str, f64> = BTreeMap::new();
+        counted.iter().for_each(|(residual, _)| *runs_of.entry(&residual.source).or_default() += 1.0);
+        let mut nearest: BTreeMap<&str, f64> = BTreeMap::new();
+        let mut same: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut values = Vec::with_capacity(counted.len());
+        for (residual, value) in &counted {
+            let source = residual.source.as_str();
+            let distance = traits.distance(&residual.traits);
+            let likeness = (-distance).exp();
+            let most = nearest.entry(source).or_default();
+            *most = most.max(likeness);
+            if distance <= SAME {
+                *same.entry(source).or_default() += 1;
+            }
+            values.push((*value, likeness / runs_of[source].sqrt()));
         }
-        weighed.push((*value, likeness / runs_of[source].sqrt()));
+        values.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (runs, sources) = (same.values().sum(), same.len());
+        (!values.is_empty()).then(|| Self { values, alike: nearest.values().sum(), runs, sources })
     }
-    let alike: f64 = nearest.values().sum();
-    let tail = LEFT_OUT / 2.0 * alike / (alike + 1.0);
-    weighed.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Some(Range {
-        low: weighted_quantile(&weighed, tail)?.exp(),
-        median: weighted_quantile(&weighed, 0.5)?.exp(),
-        high: weighted_quantile(&weighed, 1.0 - tail)?.exp(),
-        runs: same.values().sum(),
-        sources: same.len(),
-    })
+
+    /// The ratio of measured to forecast that this fraction of runs stays below. A fraction in a tail is S / (S + 1)
+    /// of the weight there.
+    pub fn quantile(&self, fraction: f64) -> f64 {
+        let outwards = self.alike / (self.alike + 1.0);
+        let part = match fraction.total_cmp(&0.5) {
+            Ordering::Less => fraction * outwards,
+            Ordering::Equal => 0.5,
+            Ordering::Greater => 1.0 - (1.0 - fraction) * outwards,
+        };
+        weighted_quantile(&self.values, part).exp()
+    }
+
+    /// The fraction of runs whose ratio of measured to forecast stays below this one: the inverse of `quantile`.
+    pub fn fraction_below(&self, ratio: f64) -> f64 {
+        let outwards = self.alike / (self.alike + 1.0);
+        let weight = |values: &[(f64, f64)]| values.iter().map(|(_, weight)| weight).sum::<f64>();
+        let below = self.values.partition_point(|(value, _)| *value < ratio.ln());
+        let part = weight(&self.values[..below]) / weight(&self.values);
+        match part < 0.5 {
+            true => (part / outwards).min(0.5),
+            false => 1.0 - ((1.0 - part) / outwards).min(0.5),
+        }
+    }
+
+    /// The range that leaves out a tenth on each side.
+    pub fn range(&self) -> Range {
+        let [low, median, high] = [LEFT_OUT / 2.0, 0.5, 1.0 - LEFT_OUT / 2.0].map(|part| self.quantile(part));
+        Range { low, median, high, runs: self.runs, sources: self.sources }
+    }
 }
 
 /// The least value up to which there is this part of the weight; `values` are ascending, each with its weight.
-fn weighted_quantile(values: &[(f64, f64)], part: f64) -> Option<f64> {
+fn weighted_quantile(values: &[(f64, f64)], part: f64) -> f64 {
     let all: f64 = values.iter().map(|(_, weight)| weight).sum();
     let mut sum = 0.0;
     let reaches = |(_, weight): &&(f64, f64)| {
         sum += weight;
         sum >= part * all
     };
-    values.iter().find(reaches).or(values.last()).map(|(value, _)| *value)
+    values.iter().find(reaches).or(values.last()).map_or(0.0, |(value, _)| *value)
 }
 
 #[cfg(test)]
@@ -237,6 +276,15 @@ mod tests {
             exposed: 0.1,
             host: 0.2,
         }
+    }
+
+    fn range(
+        residuals: &[Residual],
+        quantity: Quantity,
+        traits: &Traits,
+        without: Option<&str>,
+    ) -> Option<Range> {
+        Some(Distribution::new(residuals, quantity, traits, without)?.range())
     }
 
     fn residual(source: usize, time: f64, traits: Traits) -> Residual {
@@ -259,6 +307,19 @@ mod tests {
         assert!((range.median.ln() - 0.05).abs() < 0.002, "{range:?}");
         assert!((range.low.ln() + 0.03).abs() < 0.003 && (range.high.ln() - 0.13).abs() < 0.003, "{range:?}");
         assert_eq!((range.runs, range.sources), (4_000, 40));
+    }
+
+    #[test]
+    fn a_fraction_is_the_inverse_of_its_quantile() {
+        let known = Distribution::new(&runs(40, "hopper"), Quantity::Time, &traits("hopper"), None).unwrap();
+        for fraction in [0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95] {
+            let found = known.fraction_below(known.quantile(fraction));
+            assert!((found - fraction).abs() < 0.02, "{fraction} {found}");
+        }
+        assert_eq!((known.fraction_below(0.01), known.fraction_below(100.0)), (0.0, 1.0));
+        // With one source alike nothing is certain: at most half of what is left is in a tail.
+        let one = Distribution::new(&runs(1, "hopper"), Quantity::Time, &traits("ampere"), None).unwrap();
+        assert!(one.quantile(0.9) > known.quantile(0.9));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::likeness::traits;
 use trainwright_sim::{fullest, quick_forecast};
 use trainwright_spec::calibration::Calibration;
-use trainwright_spec::calibration::ranges::Quantity;
+use trainwright_spec::calibration::ranges::{Distribution, Quantity};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
@@ -20,11 +20,26 @@ pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec
         let prediction = predict(&plan)?;
         // A range does not rest on runs of the run's own source.
         let without = run.family();
-        let range = |quantity| calibration.range(quantity, &prediction.traits, Some(&without));
-        let time = range(Quantity::Time).map(|range| (range.low, range.high));
-        let band = time.or(calibration.band.map(|band| (band.low, band.high)));
-        let memory_band = range(Quantity::Memory).map(|range| (range.low, range.high));
-        Ok(Prediction { band, memory_band, ..prediction })
+        let known = |quantity| calibration.distribution(quantity, &prediction.traits, Some(&without));
+        let (time, memory) = (known(Quantity::Time), known(Quantity::Memory));
+        let ends = |known: &Distribution| (known.range().low, known.range().high);
+        let place = |known: &Option<Distribution>, measured: Option<f64>, forecast: f64| {
+            Some(known.as_ref()?.fraction_below(measured? / forecast))
+        };
+        let measured_memory = run.measured_peak_memory_gb.filter(|memory| *memory > 0.0);
+        let capacity = plan.node(fullest(&plan, &plan_memory(&plan))).gpu.memory.value.get() / 1e9;
+        Ok(Prediction {
+            band: time.as_ref().map(ends).or(calibration.band.map(|band| (band.low, band.high))),
+            memory_band: memory.as_ref().map(ends),
+            places: [
+                place(&time, run.step_seconds(), prediction.step_seconds),
+                place(&memory, measured_memory, prediction.peak_memory_gb),
+            ],
+            fits_with: memory
+                .as_ref()
+                .map(|known| known.fraction_below(capacity / prediction.used_memory_gb)),
+            ..prediction
+        })
     };
     runs.par_iter().map(|run| run.as_ref().map_err(NoPlan::clone).and_then(predict)).collect()
 }
@@ -45,6 +60,8 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
         stack: plan.stack.name.clone(),
         band: None,
         memory_band: None,
+        places: [None; 2],
+        fits_with: None,
         traits: traits(plan, step, forecast.exposed.0 as f64 / forecast.step_time.0 as f64),
         step_seconds: step.get(),
         ideal_seconds: at_peak.get() * (1.0 + bubble(plan)),

@@ -188,7 +188,7 @@ impl TimeErrors {
         for row in rows {
             if let (Some(measured), Some(forecast)) = (row.run.step_seconds(), forecast(row)) {
                 errors.push(forecast / measured - 1.0);
-                sweeps.entry(sweep(row.run)).or_default().push((forecast, measured));
+                sweeps.entry(row.run.sweep()).or_default().push((forecast, measured));
             }
         }
         if errors.is_empty() {
@@ -207,13 +207,6 @@ impl TimeErrors {
             sweeps: orders.len(),
         })
     }
-}
-
-/// The sweep of a run: runs of one source that train one model with equal sequence length and batch on the same number of
-/// GPUs of one kind.
-fn sweep(run: &Run) -> String {
-    let Run { layers, hidden, seq_len, global_batch, gpus, .. } = run;
-    format!("{} {} {layers:?} {hidden:?} {seq_len:?} {global_batch:?} {gpus:?}", run.family(), run.gpu)
 }
 
 /// The baseline: t = e · (F / peak) · (1 + (p − 1) / (v m)), F the model's FLOPs, e the median of measured over that

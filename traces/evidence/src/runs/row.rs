@@ -157,6 +157,13 @@ impl Run {
         std::iter::once(first).chain(more).collect::<Vec<_>>().join("-")
     }
 
+    /// The sweep of the run: runs of one source that train one model with equal sequence length and batch on the same number
+    /// of GPUs of one kind.
+    pub fn sweep(&self) -> String {
+        let Run { layers, hidden, seq_len, global_batch, gpus, .. } = self;
+        format!("{} {} {layers:?} {hidden:?} {seq_len:?} {global_batch:?} {gpus:?}", self.family(), self.gpu)
+    }
+
     /// Parameters of the model, if the row says it.
     pub fn parameters(&self) -> Option<f64> {
         let name = self.model_name.split([' ', '-']).next_back().unwrap_or_default();

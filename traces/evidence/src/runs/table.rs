@@ -42,6 +42,11 @@ pub struct Prediction {
     pub band: Option<(f64, f64)>,
     /// 10th and 90th percentile of measured over forecast peak memory.
     pub memory_band: Option<(f64, f64)>,
+    /// The fractions of runs like this one whose measured over forecast step time and memory is below this run's; each
+    /// `None` if not measured or without residuals.
+    pub places: [Option<f64>; 2],
+    /// The probability that it fits, by the residuals of memory.
+    pub fits_with: Option<f64>,
     /// The properties by which other runs resemble it.
     pub traits: Traits,
     /// Time of a step at the peak of the matrix units with the pipeline's bubble, without other losses.

@@ -1,0 +1,154 @@
+//! Whether ranges mean what they say: how often measured values lie inside, how often runs fit, and what a choice by the
+//! forecast costs.
+
+use crate::runs::{NoPlan, Outcome, Prediction, Run};
+use crate::statistics::{mean, median};
+use std::collections::BTreeMap;
+
+/// A run with its forecast.
+type Row<'a> = (&'a Run, &'a Prediction);
+
+/// The nominal coverages of a reliability table.
+pub const LEVELS: [f64; 3] = [0.5, 0.8, 0.9];
+
+/// How often measured values lie inside of ranges.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Coverage {
+    /// What the runs have in common.
+    pub slice: String,
+    /// Runs.
+    pub runs: usize,
+    /// For each of `LEVELS` the fraction of runs inside of the range with that nominal coverage.
+    pub inside: [f64; LEVELS.len()],
+    /// The median over runs of the upper end over the lower end of the range of 80 %.
+    pub width: f64,
+}
+
+/// How often runs fit that fit with some probability.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fitting {
+    /// The least and the largest probability.
+    pub between: (f64, f64),
+    /// Runs.
+    pub runs: usize,
+    /// The mean of their probabilities.
+    pub expected: f64,
+    /// The fraction that fitted.
+    pub fitted: f64,
+}
+
+/// What choosing by the forecast costs in sweeps: the measured time of the layout with the least forecast over the least measured
+/// time, less one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Regret {
+    /// Sweeps.
+    pub sweeps: usize,
+    /// Mean over sweeps.
+    pub mean: f64,
+    /// Median over sweeps.
+    pub median: f64,
+}
+
+/// The quantity of a coverage, by its place in `Prediction::places`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// The step time.
+    Time,
+    /// The peak memory.
+    Memory,
+}
+
+/// Rows that have a forecast.
+pub fn judged<'a>(rows: &[(&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>)]) -> Vec<Row<'a>> {
+    rows.iter()
+        .filter_map(|(run, prediction)| Some((run.as_ref().ok()?, prediction.as_ref().ok()?)))
+        .collect()
+}
+
+/// The coverage of all runs and of each slice with at least `fewest` runs.
+pub fn coverages(rows: &[Row], of: Of, fewest: usize) -> Vec<Coverage> {
+    let mut slices: Vec<(String, Vec<Row>)> = Vec::new();
+    let mut add = |name: &str, belongs: &dyn Fn(&Row) -> bool| {
+        let rows: Vec<Row> = rows.iter().filter(|row| belongs(row)).copied().collect();
+        slices.push((name.into(), rows));
+    };
+    add("all", &|_| true);
+    add("quality A", &|(run, _)| run.quality == "A");
+    add("mixtures of experts", &|(_, prediction)| prediction.traits.experts);
+    add("tensor groups over nodes", &|(_, prediction)| prediction.traits.tensor_over_nodes);
+    add("context parallelism", &|(_, prediction)| prediction.traits.context);
+    add("one node", &|(_, prediction)| !prediction.traits.several_nodes);
+    add("several nodes", &|(_, prediction)| prediction.traits.several_nodes);
+    let mut gpus: Vec<&str> = rows.iter().map(|(run, _)| run.gpu.as_str()).collect();
+    gpus.sort_unstable();
+    gpus.dedup();
+    for gpu in gpus {
+        add(gpu, &|(run, _)| run.gpu == gpu);
+    }
+    let coverage = |(name, rows): (String, Vec<Row>)| Coverage::new(name, &rows, of);
+    slices.into_iter().filter_map(coverage).filter(|coverage| coverage.runs >= fewest).collect()
+}
+
+impl Coverage {
+    fn new(slice: String, rows: &[Row], of: Of) -> Option<Self> {
+        let placed = rows.iter().filter_map(|(_, prediction)| {
+            let (place, band) = match of {
+                Of::Time => (prediction.places[0], prediction.band),
+                Of::Memory => (prediction.places[1], prediction.memory_band),
+            };
+            Some((place?, band?))
+        });
+        let placed: Vec<(f64, (f64, f64))> = placed.collect();
+        if placed.is_empty() {
+            return None;
+        }
+        let inside = |level: f64| {
+            let held = placed.iter().filter(|(place, _)| (2.0 * place - 1.0).abs() <= level);
+            held.count() as f64 / placed.len() as f64
+        };
+        let widths: Vec<f64> = placed.iter().map(|(_, (low, high))| high / low).collect();
+        Some(Self { slice, runs: placed.len(), inside: LEVELS.map(inside), width: median(&widths) })
+    }
+}
+
+/// Runs by their probability of fitting, in the given ranges of it.
+pub fn fitting(rows: &[Row], bounds: &[f64]) -> Vec<Fitting> {
+    let known = rows.iter().filter_map(|(run, prediction)| Some((prediction.fits_with?, run.outcome()?)));
+    let known: Vec<(f64, Outcome)> = known.collect();
+    let between = |pair: &[f64]| {
+        let (low, high) = (pair[0], pair[1]);
+        let inside =
+            |(probability, _): &&(f64, Outcome)| *probability >= low && (*probability < high || high == 1.0);
+        let inside: Vec<&(f64, Outcome)> = known.iter().filter(inside).collect();
+        let fitted = inside.iter().filter(|(_, outcome)| *outcome == Outcome::Fits).count();
+        let probabilities: Vec<f64> = inside.iter().map(|(probability, _)| *probability).collect();
+        (!inside.is_empty()).then(|| Fitting {
+            between: (low, high),
+            runs: inside.len(),
+            expected: mean(&probabilities),
+            fitted: fitted as f64 / inside.len() as f64,
+        })
+    };
+    bounds.windows(2).filter_map(between).collect()
+}
+
+/// The regret over sweeps of at least `fewest` runs; of all, or of those on one node.
+pub fn regret(rows: &[Row], fewest: usize, one_node: bool) -> Option<Regret> {
+    let mut sweeps: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    for (run, prediction) in rows.iter().filter(|(_, row)| !one_node || !row.traits.several_nodes) {
+        if let Some(measured) = run.step_seconds() {
+            sweeps.entry(run.sweep()).or_default().push((prediction.step_seconds, measured));
+        }
+    }
+    let lost = |sweep: &Vec<(f64, f64)>| {
+        let chosen = sweep.iter().min_by(|a, b| a.0.total_cmp(&b.0))?.1;
+        let best = sweep.iter().map(|(_, measured)| *measured).fold(f64::INFINITY, f64::min);
+        Some(chosen / best - 1.0)
+    };
+    let losses: Vec<f64> = sweeps.values().filter(|sweep| sweep.len() >= fewest).filter_map(lost).collect();
+    (!losses.is_empty()).then(|| Regret {
+        sweeps: losses.len(),
+        mean: mean(&losses),
+        median: median(&losses),
+    })
+}
