@@ -68,7 +68,7 @@ fn regrets(regrets: &[(&str, Option<Regret>)]) -> String {
     let known: Vec<(&str, &Regret)> =
         regrets.iter().filter_map(|(name, regret)| Some((*name, regret.as_ref()?))).collect();
     Table::of(&known)
-        .left("sweeps", |(name, _)| (*name).into())
+        .left("sweeps", |(name, _)| name.to_string())
         .right("number", |(_, regret)| regret.sweeps.to_string())
         .right("mean", |(_, regret)| format!("{:.1} %", 100.0 * regret.mean))
         .right("median", |(_, regret)| format!("{:.1} %", 100.0 * regret.median))
