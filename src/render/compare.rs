@@ -1,7 +1,7 @@
 //! A measured step and its forecast.
 
 use super::table::Table;
-use super::words::dash;
+use super::words::{calibration, dash};
 use std::collections::BTreeSet;
 use trainwright_formats::measured::{Device, MeasuredStep};
 use trainwright_spec::plan::Plan;
@@ -47,7 +47,8 @@ pub fn headline(comparison: &Comparison) -> String {
 
 /// Notes on how to read the table.
 pub fn notes(comparison: &Comparison) -> Vec<String> {
-    let mut notes = vec![NOTE.to_string()];
+    let name = comparison.plan.cluster.calibration.as_deref();
+    let mut notes = vec![NOTE.to_string(), format!("Calibration of the forecast: {}.", calibration(name))];
     let others = &comparison.measured.others;
     if !others.is_empty() {
         let names: Vec<String> =

@@ -3,7 +3,8 @@
 use super::stages::{by_pipeline_rank, simulated_memory, stages};
 use super::table::Table;
 use super::words::{
-    choices, fit, gib, grouped, heading, job_in_words, memory_of_gpus, offloaded, pairs, percent, share, wrap,
+    self, choices, fit, gib, grouped, heading, job_in_words, memory_of_gpus, offloaded, pairs, percent,
+    share, wrap,
 };
 use trainwright_sim::likeness::Confidence;
 use trainwright_sim::{Detail, Forecast};
@@ -92,11 +93,14 @@ pub fn trust(forecast: &Forecast, confidence: &Confidence) -> Vec<(&'static str,
         let [low, high] = [range.low, range.high].map(|end| gib(end * forecast.peak_memory));
         lines.push(("of the memory", format!("{low} to {high} GiB: {}", evidence(range))));
     }
-    let words = match calibration.as_str() {
-        "none" => "none: every number as its source states it, a ceiling on speed".into(),
-        name => format!("`{name}`, {source}; without it the step takes {ceiling}, a ceiling on speed"),
-    };
-    lines.push(("calibration", words));
+    let name = words::calibration(Some(calibration));
+    lines.push(match calibration.as_str() {
+        "none" => ("calibration", name),
+        _ => (
+            "calibration",
+            format!("{name}, {source}; without it the step takes {ceiling}, a ceiling on speed"),
+        ),
+    });
     lines
 }
 

@@ -57,6 +57,7 @@ pub fn page(answer: &Answer) -> String {
                 duration(goodput.young_interval)
             ),
         ),
+        ("calibration", words::calibration(plan.cluster.calibration.as_deref())),
         ("goodput", format!("{} %, {} % is lost", words::percent(goodput.goodput), words::percent(lost))),
         (
             "tokens/s",

@@ -31,6 +31,7 @@ pub fn page(answer: &Answer) -> String {
     let mut pairs = vec![("undisturbed", found.undisturbed.to_string()), ("mean", longer(found.mean()))];
     pairs.extend(QUANTILES.map(|(name, q)| (name, longer(found.quantile(q)))));
     pairs.push(("samples", format!("{}, seed {seed}", words::grouped(found.samples.len() as f64))));
+    pairs.push(("calibration", words::calibration(plan.cluster.calibration.as_deref())));
     let title = format!("{} on {}: the step", plan.model.name, plan.cluster.name);
     let mut text = words::heading(&title) + &words::pairs(pairs);
     text +=

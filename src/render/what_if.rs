@@ -1,7 +1,7 @@
 //! The answers of a sweep: a headline for questions, and a table.
 
 use super::table::Table;
-use super::words::{billions, count, dash, gib, grouped, heading, job_in_words, percent, wrap};
+use super::words::{billions, calibration, count, dash, gib, grouped, heading, job_in_words, percent, wrap};
 use trainwright_sim::Forecast;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Dollars, Seconds};
@@ -58,6 +58,9 @@ pub fn page(page: &Page) -> String {
         text.push_str(&table.wrapped());
     }
     text.push_str(&wrap(&notes(page), 0));
+    let name = base.calibration.as_ref().map(|calibration| calibration.name.as_str());
+    let name = name.or(base.cluster().calibration.as_deref());
+    text.push_str(&wrap(&format!("Calibration: {}.", calibration(name)), 0));
     text
 }
 

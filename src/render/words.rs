@@ -327,3 +327,11 @@ mod tests {
         assert_eq!(lines[2], "label  short");
     }
 }
+
+/// The calibration of a forecast.
+pub fn calibration(name: Option<&str>) -> String {
+    match name {
+        None | Some("none") => "none: every number as its source states it, a ceiling on speed".into(),
+        Some(name) => format!("`{name}`"),
+    }
+}

@@ -142,6 +142,7 @@ pub(super) fn cluster(
         r#"
 name = "this-machine"
 nodes = 1
+calibration = "none"
 [node]
 name = {processor}
 gpus = {gpus}

@@ -69,7 +69,14 @@ pub(super) fn cluster(
         node.gpu.achieved.kernel_overhead = Sourced::new(value, source);
     }
     node.processors = processors(gpus, links, source);
-    Cluster { name: "this-machine".into(), nodes: 1, node, ..Cluster::from_name(UNKNOWN).expect("the same") }
+    let calibration = Some("none".into());
+    Cluster {
+        name: "this-machine".into(),
+        nodes: 1,
+        calibration,
+        node,
+        ..Cluster::from_name(UNKNOWN).expect("the same")
+    }
 }
 
 /// No device of a cluster is slower, in FLOP/s; an emulated one is.
