@@ -72,7 +72,7 @@ type Sent = BTreeMap<(&'static str, &'static str, u64), usize>;
 fn sent(plan: &Plan, pass: Pass) -> Sent {
     let mut sent = Sent::new();
     for op in block_ops(plan, |op| op.pass == pass && ["dispatch", "combine"].contains(&op.module)) {
-        if let Work::Collective { kind, axis, bytes } = op.work {
+        if let Work::Collective { kind, axis, bytes, .. } = op.work {
             assert_eq!(bytes.get().fract(), 0.0, "whole bytes");
             *sent.entry((axis.name(), kind.name(), bytes.get() as u64)).or_default() += 1;
         }
@@ -245,7 +245,8 @@ fn gradients_of_experts_are_summed_over_the_ranks_that_hold_the_same() {
     let mut sums: BTreeMap<(&str, &str), f64> = BTreeMap::new();
     for call in &program.ranks[0].calls {
         for op in &program.segments[call.segment].ops {
-            if let Work::Collective { kind, axis: axis @ (Axis::Data | Axis::ExpertData), bytes } = op.work
+            if let Work::Collective { kind, axis: axis @ (Axis::Data | Axis::ExpertData), bytes, .. } =
+                op.work
                 && bytes.get() != 4.0
             {
                 *sums.entry((axis.name(), kind.name())).or_default() += bytes.get();

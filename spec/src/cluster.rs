@@ -189,6 +189,10 @@ pub struct Nics {
     /// Time of the host's thread for each message of an all-to-all to another node; left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_time: Option<Sourced<Seconds>>,
+    /// The least time between two steps of the ring of an all-gather or reduce-scatter over nodes: LogGP's gap of a step's
+    /// messages. Left out: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring_gap: Option<Sourced<Seconds>>,
     /// Time by which the messages of an all-to-all fill the NICs, as an interconnect's `ramp`; left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange_ramp: Option<Sourced<Seconds>>,

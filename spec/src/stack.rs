@@ -88,9 +88,9 @@ pub struct Stack {
     pub overlap_gradient_reduction: bool,
     /// Whether sharded weights are gathered bucket by bucket during the first forward pass.
     pub overlap_weight_gather: bool,
-    /// Weights that are gathered after the update: all at once, or each tensor by itself.
-    #[serde(default = "Fusion::fused", skip_serializing_if = "Fusion::is_fused")]
-    pub weight_gather: Fusion,
+    /// The calls that gather weights after the update.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub weight_gather: WeightGather,
     /// Parameters in a gradient bucket at least.
     pub bucket_parameters: Sourced<usize>,
     /// Parameters in a gradient bucket at least, for each data rank.
@@ -242,6 +242,19 @@ impl Fusion {
     fn is_separate(&self) -> bool {
         *self == Fusion::Separate
     }
+}
+
+/// The calls that gather updated weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeightGather {
+    /// One for all tensors, which lie in one buffer.
+    #[default]
+    Fused,
+    /// One for each tensor, each after the other.
+    Separate,
+    /// One for each tensor, all of them in one NCCL group.
+    Coalesced,
 }
 
 /// Every stack of the catalog, read once.

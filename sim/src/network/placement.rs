@@ -55,6 +55,8 @@ pub struct Placement {
     pub(super) reported: Seconds,
     /// See `Nics::message_time`.
     pub(super) message: Seconds,
+    /// See `Nics::ring_gap`.
+    pub(super) ring_gap: Seconds,
     /// See `Nics::exchange_ramp`.
     pub(super) exchange_ramp: Seconds,
     /// See `Nics::channel_bandwidth`.
@@ -135,6 +137,7 @@ impl Placement {
             nccl: cluster.nccl.constants(),
             reported: of_nics(|nics| &nics.reported_latency),
             message: of_nics(|nics| &nics.message_time),
+            ring_gap: of_nics(|nics| &nics.ring_gap),
             exchange_ramp: of_nics(|nics| &nics.exchange_ramp),
             network_channel: node
                 .nics
@@ -144,6 +147,12 @@ impl Placement {
             transport: wired.over.transport,
             ordered: node.nics.as_ref().is_none_or(|nics| nics.ordered),
         }
+    }
+
+    /// The same group in a coalesced call: steps of several collectives are in flight at a time, so that none of them
+    /// waits for the gap after its last one.
+    pub(super) fn without_ring_gap(self) -> Self {
+        Self { ring_gap: Seconds::ZERO, ..self }
     }
 
     /// The narrowest link on a ring through all ranks: between nodes where there are several, inside them where a

@@ -5,7 +5,7 @@ use crate::recompute::{kept_in_forward, pieces_again, runs};
 use crate::step::{Half, Step, StepWork};
 use trainwright_spec::plan::Recompute;
 use trainwright_spec::program::{
-    Allocation, Axis, MemoryKind, Module, ModuleStep, Op, Pass, Stream, Task, Work,
+    Allocation, Axis, CollectiveCall, MemoryKind, Module, ModuleStep, Op, Pass, Stream, Task, Work,
 };
 use trainwright_spec::units::Bytes;
 
@@ -100,7 +100,7 @@ impl Emitter {
                 }
                 StepWork::Collective { kind, axis, bytes, beside_next } => {
                     let after = self.last_kernel.iter().chain(&self.due).copied().collect();
-                    let work = Work::Collective { kind, axis, bytes };
+                    let work = Work::Collective { kind, axis, bytes, call: CollectiveCall::Single };
                     let op = self.push(step.module, pass, Stream::Layer, work, after);
                     // The stack decides about the tensor axis; context schemes say themselves what overlaps.
                     match beside_next && (self.overlap || axis != Axis::Tensor) {

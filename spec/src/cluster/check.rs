@@ -115,6 +115,7 @@ fn check_node(node: &Node, nodes: usize) -> Result<(), Fault> {
             ("reported_latency", &nics.reported_latency),
             ("message_time", &nics.message_time),
             ("exchange_ramp", &nics.exchange_ramp),
+            ("ring_gap", &nics.ring_gap),
         ];
         for (key, time) in times.iter().filter_map(|(key, time)| Some((key, time.as_ref()?))) {
             short(&format!("node.nics.{key}"), time.value)?;
