@@ -31,7 +31,7 @@ use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::nccl::Constants;
 use trainwright_spec::program::CollectiveCall;
-use trainwright_spec::units::{Bytes, Seconds};
+use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
 /// One way to do a collective.
 pub trait Algorithm: Sync {
@@ -83,6 +83,9 @@ pub fn collective_time(kind: CollectiveKind, bytes: Bytes, ranks: &[usize], clus
 }
 
 /// The same of a collective in a call of the given kind.
+///
+/// That of a kernel for tokens: T = max(T_links, n / (s ρ)), T_links the time of an all-to-all of the same tensor of n
+/// bytes, in which a token counts once for each rank; s multiprocessors that move ρ each (`Communication::token_rate`).
 pub(crate) fn called_time(
     call: CollectiveCall,
     kind: CollectiveKind,
@@ -97,6 +100,14 @@ pub(crate) fn called_time(
     let placement = match call {
         CollectiveCall::Single => placement,
         CollectiveCall::Coalesced => placement.without_ring_gap(),
+        CollectiveCall::TokenKernel { multiprocessors } => {
+            let over_links = placement.collective_time(kind, bytes);
+            let moved = |rate: BytesPerSecond| bytes / (multiprocessors as f64 * rate);
+            return placement
+                .token_rate
+                .filter(|_| ranks.len() > 1)
+                .map_or(over_links, |rate| over_links.max(moved(rate)));
+        }
     };
     placement.collective_time(kind, bytes)
 }

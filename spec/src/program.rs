@@ -237,6 +237,11 @@ pub enum CollectiveCall {
     Single,
     /// One of the calls between ncclGroupStart and ncclGroupEnd, of which NCCL has several in flight.
     Coalesced,
+    /// Kernels made for tokens on their way to experts and back, on some of each GPU's multiprocessors.
+    TokenKernel {
+        /// On how many.
+        multiprocessors: usize,
+    },
 }
 
 /// Which way a copy goes.

@@ -106,6 +106,9 @@ pub struct Stack {
     /// Size of an activation's or gradient's element on its way to an expert, where it is not that of activations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_element: Option<Sourced<Bytes>>,
+    /// Multiprocessors of its kernels that send a token to each rank once; `None` if it has no such kernels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_multiprocessors: Option<Sourced<usize>>,
     /// The blocks whose products stay in 16 bits when the job's are in fewer; none of them if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_blocks: Option<BaseBlocks>,
@@ -338,6 +341,7 @@ mod tests {
                 &stack.fragmentation.source,
             ];
             let dispatch = stack.dispatch_element.iter().map(|size| &size.source);
+            let dispatch = dispatch.chain(stack.dispatch_multiprocessors.iter().map(|count| &count.source));
             let host = stack.host.iter();
             let host = host.flat_map(|host| {
                 let always = [&host.launch.source, &host.message.source, &host.step.source];

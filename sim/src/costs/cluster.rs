@@ -108,7 +108,12 @@ impl<'a> ClusterCosts<'a> {
     ) -> Cost {
         let exchange = self.exchange_time(call, kind, bytes, group);
         let Some(cores) = self.cores() else {
-            let load = Load::communication(self.collective_traffic(kind, bytes, group, exchange));
+            let mut traffic = self.collective_traffic(kind, bytes, group, exchange);
+            if let CollectiveCall::TokenKernel { multiprocessors } = call {
+                let all = self.node(group.ranks[0]).gpu.multiprocessors.value;
+                traffic.multiprocessors = (multiprocessors as f64 / all as f64).min(1.0);
+            }
+            let load = Load::communication(traffic);
             return Cost { time: exchange, load, delivery: None };
         };
         let added = op.map_or(Seconds::ZERO, |(module, pass)| {

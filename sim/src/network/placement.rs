@@ -55,6 +55,8 @@ pub struct Placement {
     pub(super) reported: Seconds,
     /// See `Nics::message_time`.
     pub(super) message: Seconds,
+    /// See `Communication::token_rate`.
+    pub(super) token_rate: Option<BytesPerSecond>,
     /// See `Nics::ring_gap`.
     pub(super) ring_gap: Seconds,
     /// See `Nics::exchange_ramp`.
@@ -137,6 +139,7 @@ impl Placement {
             nccl: cluster.nccl.constants(),
             reported: of_nics(|nics| &nics.reported_latency),
             message: of_nics(|nics| &nics.message_time),
+            token_rate: node.gpu.communication.as_ref().and_then(|c| Some(c.token_rate.as_ref()?.value)),
             ring_gap: of_nics(|nics| &nics.ring_gap),
             exchange_ramp: of_nics(|nics| &nics.exchange_ramp),
             network_channel: node

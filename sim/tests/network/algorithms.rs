@@ -130,7 +130,7 @@ fn ramps_and_host_memory_by_hand() {
 fn the_volume_is_that_of_the_textbook() {
     let mut cluster = Cluster::from_name("gb200-nvl72").unwrap();
     cluster.node.gpu.memory_bandwidth.value = BytesPerSecond::new(1e30);
-    cluster.node.interconnect.ramp = None;
+    (cluster.node.interconnect.ramp, cluster.node.interconnect.exchange_efficiency) = (None, None);
     let bandwidth = Placement::new(&[0, 1], &cluster).ring_bandwidth();
     let volume = |algorithm: &dyn Algorithm, kind: CollectiveKind, placement: &Placement| {
         let time =

@@ -5,7 +5,7 @@ use crate::recompute::{kept_in_forward, pieces_again, runs};
 use crate::step::{Half, Step, StepWork};
 use trainwright_spec::plan::Recompute;
 use trainwright_spec::program::{
-    Allocation, Axis, CollectiveCall, MemoryKind, Module, ModuleStep, Op, Pass, Stream, Task, Work,
+    Allocation, Axis, MemoryKind, Module, ModuleStep, Op, Pass, Stream, Task, Work,
 };
 use trainwright_spec::units::Bytes;
 
@@ -98,9 +98,9 @@ impl Emitter {
                     self.free(op, MemoryKind::Buffers, working);
                     op
                 }
-                StepWork::Collective { kind, axis, bytes, beside_next } => {
+                StepWork::Collective { kind, axis, bytes, call, beside_next } => {
                     let after = self.last_kernel.iter().chain(&self.due).copied().collect();
-                    let work = Work::Collective { kind, axis, bytes, call: CollectiveCall::Single };
+                    let work = Work::Collective { kind, axis, bytes, call };
                     let op = self.push(step.module, pass, Stream::Layer, work, after);
                     // The stack decides about the tensor axis; context schemes say themselves what overlaps.
                     match beside_next && (self.overlap || axis != Axis::Tensor) {

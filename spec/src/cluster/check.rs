@@ -194,6 +194,9 @@ fn check_interconnect(key: &str, interconnect: &Interconnect) -> Result<(), Faul
     at_least(&format!("{key}.bandwidth"), &interconnect.bandwidth.value, SLOWEST_LINK)?;
     part(&format!("{key}.efficiency"), interconnect.efficiency.value)?;
     short(&format!("{key}.latency"), interconnect.latency.value)?;
+    if let Some(exchange) = &interconnect.exchange_efficiency {
+        part(&format!("{key}.exchange_efficiency"), exchange.value)?;
+    }
     if let Some(ramp) = &interconnect.ramp {
         short(&format!("{key}.ramp"), ramp.value)?;
     }
@@ -250,6 +253,9 @@ fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
     if let Some(communication) = &gpu.communication {
         at_least_one("node.gpu.communication.channels", communication.channels.value)?;
         at_least_one("node.gpu.communication.channels_per_nic", communication.channels_per_nic.value)?;
+        if let Some(rate) = &communication.token_rate {
+            at_least("node.gpu.communication.token_rate", &rate.value, SLOWEST_LINK)?;
+        }
         let (channels, most) = (communication.channels.value, gpu.multiprocessors.value);
         if channels >= most {
             let allowed = format!("fewer than the {most} multiprocessors");

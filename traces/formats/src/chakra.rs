@@ -273,8 +273,12 @@ fn node(
             if *kind == CollectiveKind::SendReceive {
                 set(KIND, Value::Text(kind.to_string()));
             }
-            if *call == CollectiveCall::Coalesced {
-                set(COALESCED, Value::Bool(true));
+            match call {
+                CollectiveCall::Single => {}
+                CollectiveCall::Coalesced => set(COALESCED, Value::Bool(true)),
+                CollectiveCall::TokenKernel { multiprocessors } => {
+                    set(TOKEN_MULTIPROCESSORS, Value::Int64(*multiprocessors as i64));
+                }
             }
             set("comm_size", Value::Int64(bytes.get() as i64));
             let group = rank.groups[*axis as usize];
@@ -324,6 +328,7 @@ const PICOSECONDS: &str = "duration_ps";
 const STREAM: &str = "stream";
 const KIND: &str = "collective";
 const COALESCED: &str = "coalesced";
+const TOKEN_MULTIPROCESSORS: &str = "token_multiprocessors";
 const BYTES: &str = "comm_bytes";
 const MULTIPROCESSOR_BOUND: &str = "multiprocessor_bound";
 const MEMORY_BOUND: &str = "memory_bound";

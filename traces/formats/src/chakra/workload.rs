@@ -7,7 +7,8 @@
 
 use super::{
     Attribute, BYTES, COALESCED, CORES, CROWDING, ChakraError, GlobalMetadata, KIND, MEMORY_BOUND,
-    MEMORY_TRAFFIC, MODULE, MULTIPROCESSOR_BOUND, Node, NodeType, PASS, PICOSECONDS, STREAM, Value,
+    MEMORY_TRAFFIC, MODULE, MULTIPROCESSOR_BOUND, Node, NodeType, PASS, PICOSECONDS, STREAM,
+    TOKEN_MULTIPROCESSORS, Value,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -275,8 +276,11 @@ impl Reader<'_> {
 
 /// What performs a node's collective.
 fn call(node: &Node) -> CollectiveCall {
-    match value(&node.attributes, COALESCED) {
-        Some(Value::Bool(true)) => CollectiveCall::Coalesced,
+    let of_tokens =
+        number(&node.attributes, TOKEN_MULTIPROCESSORS).and_then(|count| usize::try_from(count).ok());
+    match (of_tokens, value(&node.attributes, COALESCED)) {
+        (Some(multiprocessors), _) if multiprocessors > 0 => CollectiveCall::TokenKernel { multiprocessors },
+        (_, Some(Value::Bool(true))) => CollectiveCall::Coalesced,
         _ => CollectiveCall::Single,
     }
 }
