@@ -31,7 +31,7 @@ const CONTEXT: [Axis; 3] = [Axis::Context, Axis::ContextInner, Axis::ContextOute
 fn sent<'a>(plan: &Plan, ops: impl Iterator<Item = &'a Op>) -> BTreeMap<CollectiveKind, f64> {
     let mut sums = BTreeMap::new();
     for op in ops {
-        if let Work::Collective { kind, axis, bytes } = op.work
+        if let Work::Collective { kind, axis, bytes, .. } = op.work
             && CONTEXT.contains(&axis)
         {
             let ranks = plan.mesh.group(0, axis).len();

@@ -22,7 +22,7 @@ const AXES: [Axis; 3] = [Axis::Data, Axis::Shard, Axis::Replica];
 fn sent(program: &Program, rank: &RankProgram) -> BTreeMap<&'static str, Bytes> {
     let mut sums = BTreeMap::new();
     for op in rank.calls.iter().flat_map(|call| &program.segments[call.segment].ops) {
-        if let Work::Collective { kind, axis, bytes } = op.work
+        if let Work::Collective { kind, axis, bytes, .. } = op.work
             && AXES.contains(&axis)
             && op.module != "reduce norm"
         {

@@ -17,7 +17,7 @@ use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::{Experts, GroupLimit, Mlp};
 use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Axis, Kernel, MemoryKind, Op, Pass, Work};
+use trainwright_spec::program::{Axis, CollectiveCall, Kernel, MemoryKind, Op, Pass, Work};
 use trainwright_spec::stack::Stack;
 use trainwright_timeline::report::Report;
 
@@ -72,7 +72,7 @@ type Sent = BTreeMap<(&'static str, &'static str, u64), usize>;
 fn sent(plan: &Plan, pass: Pass) -> Sent {
     let mut sent = Sent::new();
     for op in block_ops(plan, |op| op.pass == pass && ["dispatch", "combine"].contains(&op.module)) {
-        if let Work::Collective { kind, axis, bytes } = op.work {
+        if let Work::Collective { kind, axis, bytes, .. } = op.work {
             assert_eq!(bytes.get().fract(), 0.0, "whole bytes");
             *sent.entry((axis.name(), kind.name(), bytes.get() as u64)).or_default() += 1;
         }
@@ -137,6 +137,37 @@ fn an_all_gather_carries_every_token_to_every_rank() {
     check([1, 1, 8], [2, 2]);
     check([2, 1, 4], [2, 2]);
     check([2, 1, 4], [4, 2]);
+}
+
+#[test]
+fn by_rank_a_token_goes_to_each_rank_once() {
+    // T D h e there and back, then F T D h e among the ranks of an expert. Of 8 experts a token visits 2: on 8 ranks D =
+    // 2; on 4 ranks D = 4 (1 - 6/8 · 5/7) = 13/7, rounded up to bytes.
+    let check = |spread: [usize; 2], once: u64| {
+        let stack = Stack::from_name("megatron-core-2025").unwrap();
+        let plan = dispatched(&Plan { stack, ..mixtral([1, 1, 8], spread) }, "by-rank");
+        let mut list = vec![(Axis::Expert, AllToAll, once, 2)];
+        if spread[1] > 1 {
+            let joined = once * spread[1] as u64;
+            list.push((Axis::ExpertTensor, AllGather, joined, 1));
+            list.push((Axis::ExpertTensor, ReduceScatter, joined, 1));
+        }
+        for pass in [Pass::Forward, Pass::Backward] {
+            assert_eq!(sent(&plan, pass), expected(&list), "{spread:?} {pass:?}");
+        }
+        let by_kernel = block_ops(&plan, |op| matches!(op.work, Work::Collective { axis: Axis::Expert, .. }));
+        for op in by_kernel {
+            let Work::Collective { call, .. } = op.work else { unreachable!() };
+            assert_eq!(call, CollectiveCall::TokenKernel { multiprocessors: 20 });
+        }
+    };
+    check([8, 1], 1024 * 2 * 4096 * 2);
+    check([4, 1], 1024 * 4096 * 2 * 13 / 7 + 1);
+    check([4, 2], 1024 * 4096 * 2 * 13 / 7 + 1);
+    let mut plan = mixtral([1, 1, 8], [8, 1]);
+    plan.experts.dispatcher = "by-rank".into();
+    let error = plan.check("test").unwrap_err().to_string();
+    assert!(error.contains("stack megatron-lm-2022 has no kernels"), "{error}");
 }
 
 #[test]
@@ -245,7 +276,8 @@ fn gradients_of_experts_are_summed_over_the_ranks_that_hold_the_same() {
     let mut sums: BTreeMap<(&str, &str), f64> = BTreeMap::new();
     for call in &program.ranks[0].calls {
         for op in &program.segments[call.segment].ops {
-            if let Work::Collective { kind, axis: axis @ (Axis::Data | Axis::ExpertData), bytes } = op.work
+            if let Work::Collective { kind, axis: axis @ (Axis::Data | Axis::ExpertData), bytes, .. } =
+                op.work
                 && bytes.get() != 4.0
             {
                 *sums.entry((axis.name(), kind.name())).or_default() += bytes.get();
@@ -477,7 +509,8 @@ fn deepseek_v3_takes_days_not_weeks_of_its_cluster() {
     let mut shortest = f64::INFINITY;
     let runs =
         [(Precision::Bf16, "megatron-core"), (Precision::Fp8, "megatron-core"), (Precision::Fp8, "hai-llm")];
-    for dispatcher in DISPATCHERS {
+    // Neither stack has kernels that send by rank.
+    for dispatcher in DISPATCHERS.iter().filter(|dispatcher| dispatcher.name() != "by-rank") {
         for (precision, stack) in runs {
             let mut plan = deepseek(dispatcher.name());
             plan.job.precision = precision;
@@ -543,7 +576,7 @@ fn impossible_experts_are_refused() {
     );
     check(
         &|plan| plan.experts.dispatcher = "all2all".into(),
-        "`experts.dispatcher` is `all2all`; known are all-to-all, all-gather, by-node",
+        "`experts.dispatcher` is `all2all`; known are all-to-all, all-gather, by-node, by-rank",
     );
     check(
         &|plan| plan.mesh.expert_inner = 2,

@@ -14,7 +14,8 @@ use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{
-    Access, Axis, Call, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Task, Work,
+    Access, Axis, Call, CollectiveCall, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Task,
+    Work,
 };
 use trainwright_spec::units::{Bytes, Seconds};
 use undisturbed::Undisturbed;
@@ -54,7 +55,12 @@ fn programs() -> impl Strategy<Value = Program> {
         let segment = |ops: &Vec<(Stream, usize, [bool; 10])>| {
             let op = |(index, (stream, time, waits)): (usize, &(Stream, usize, [bool; 10]))| {
                 let bytes = Bytes::new(*time as f64);
-                let collective = |axis| Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes };
+                let collective = |axis| Work::Collective {
+                    kind: CollectiveKind::AllReduce,
+                    axis,
+                    bytes,
+                    call: CollectiveCall::Single,
+                };
                 Op {
                     module: "random",
                     layer: None,

@@ -167,7 +167,7 @@ fn the_feed_forward_part_again_communicates_again() {
     let plan = draft.plan();
     let collectives: Vec<CollectiveKind> = again(&block(&plan, Recompute::of(&[Piece::Mlp])))
         .filter_map(|op| match op.work {
-            Work::Collective { kind, axis: Axis::Tensor, bytes } => {
+            Work::Collective { kind, axis: Axis::Tensor, bytes, .. } => {
                 assert_eq!(bytes.get(), 2.0 * 1024.0 * 6144.0);
                 Some(kind)
             }

@@ -15,7 +15,7 @@ use trainwright_formats::chakra::workload::workload;
 use trainwright_formats::chakra::{read, write_rank};
 use trainwright_lower::lower_every_rank;
 use trainwright_lower::memory::plan_memory;
-use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::costs::{ClusterCosts, Costs, Query};
 use trainwright_sim::replay::{replay, traced_cost};
 use trainwright_sim::{Detail, forecast, quick_forecast, simulate, step_program, step_time_for_ranking};
 use trainwright_spec::cluster::{
@@ -26,6 +26,7 @@ use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::SCHEDULES;
 use trainwright_spec::sourced::Sourced;
+use trainwright_spec::stack::WeightGather;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 use trainwright_timeline::timeline::Timeline;
 
@@ -275,6 +276,41 @@ fn every_route_to_a_step_time_agrees() {
         panic!("{failure}");
     }
     assert_eq!(kinds.borrow().len(), HARDWARE.len(), "every kind of hardware has plans");
+}
+
+/// Gathers in one NCCL group pay no gap between the steps of their rings, on every route; gathers one after the other do.
+#[test]
+fn coalesced_gathers_pay_no_gap() {
+    let gathered = |weight_gather, gap: Option<f64>| {
+        let draft = Draft {
+            blocks: 2,
+            microbatches: 1,
+            stack: "nanotron",
+            data_sharding: "zero1",
+            ..Draft::of("gpt2-large", [1, 1, 16])
+        };
+        let mut plan = draft.plan();
+        plan.cluster = Cluster::from_name("aws-p5:2").unwrap();
+        plan.stack.weight_gather = weight_gather;
+        let gap = gap.map(|gap| Sourced { value: Seconds::new(gap), source: "test".into() });
+        plan.cluster.node.nics.as_mut().unwrap().ring_gap = gap;
+        check(Hardware::Uniform("aws-p5"), &plan).unwrap();
+        let (program, costs) = (step_program(&plan), ClusterCosts::new(&plan.cluster));
+        let rank = &program.ranks[0];
+        let ops = rank.calls.iter().flat_map(|call| &program.segments[call.segment].ops);
+        let gathers = ops.filter(|op| op.module == "gather weights");
+        let times = gathers.map(|op| costs.cost(&Query::of(&program, rank, op).unwrap()).time);
+        times.collect::<Vec<_>>()
+    };
+    let (gap, coalesced) = (Some(100e-6), WeightGather::Coalesced);
+    let without = gathered(coalesced, None);
+    assert!(without.len() > 20, "a gather for each tensor");
+    assert_eq!(gathered(coalesced, gap), without);
+    assert_eq!(gathered(WeightGather::Separate, None), without);
+    // 15 steps of 100 µs.
+    let paid = gathered(WeightGather::Separate, gap);
+    assert!(paid.iter().zip(&without).all(|(with, without)| *with > Seconds::new(1.5e-3) && with > without));
+    assert_eq!(gathered(WeightGather::Fused, gap).len(), 1);
 }
 
 /// Peak activations of GPipe, which runs all microbatches forward first, grow with their number.

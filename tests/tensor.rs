@@ -74,7 +74,7 @@ fn block_ops(plan: &Plan, pass: Pass) -> Vec<Op> {
 fn received(plan: &Plan, ops: &[Op]) -> [f64; 2] {
     let mut received = [0.0; 2];
     for op in ops {
-        if let Work::Collective { kind, axis, bytes } = op.work {
+        if let Work::Collective { kind, axis, bytes, .. } = op.work {
             let elements = bytes.get() as usize;
             let step = LayerStep::Collective { name: op.module, kind, axis, elements, beside_next: false };
             received[usize::from(op.module != "reduce norm statistics")] += step.received(&plan.mesh);

@@ -19,7 +19,7 @@ type Volumes = BTreeMap<(&'static str, u64), usize>;
 fn collectives<'a>(ops: impl Iterator<Item = &'a Op>, axis: Axis) -> Volumes {
     let mut volumes = Volumes::new();
     for op in ops {
-        if let Work::Collective { kind, axis: of_axis, bytes } = op.work
+        if let Work::Collective { kind, axis: of_axis, bytes, .. } = op.work
             && of_axis == axis
         {
             assert_eq!(bytes.get().fract(), 0.0, "whole bytes");
@@ -257,7 +257,7 @@ fn stages_send_bsh_over_each_boundary() {
                         assert_eq!(bytes.get(), bytes_of_message as f64);
                         received += 1;
                     }
-                    Work::Collective { kind: AllGather, axis: Axis::Tensor, bytes }
+                    Work::Collective { kind: AllGather, axis: Axis::Tensor, bytes, .. }
                         if op.module == "gather message" =>
                     {
                         assert_eq!(bytes.get(), bsh as f64);

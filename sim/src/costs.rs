@@ -17,7 +17,8 @@ pub use measured::{measured_sweep, measured_time};
 use crate::engine::{Load, Scheduling};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{
-    CopyDirection, Group, HostUpdate, Kernel, Op, Pass, Place, Program, RankProgram, Stream, Work,
+    CollectiveCall, CopyDirection, Group, HostUpdate, Kernel, Op, Pass, Place, Program, RankProgram, Stream,
+    Work,
 };
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -43,6 +44,8 @@ pub enum QueryWork<'a> {
         kind: CollectiveKind,
         /// The whole tensor.
         bytes: Bytes,
+        /// What performs it.
+        call: CollectiveCall,
         /// Its members.
         group: &'a Group,
     },
@@ -76,9 +79,9 @@ impl<'a> Query<'a> {
     pub fn of(program: &'a Program, rank: &RankProgram, op: &'a Op) -> Option<Self> {
         let work = match &op.work {
             Work::Compute(kernel) => QueryWork::Kernel(kernel),
-            Work::Collective { kind, axis, bytes } => {
+            Work::Collective { kind, axis, bytes, call } => {
                 let group = &program.groups[rank.groups[*axis as usize]?];
-                QueryWork::Collective { kind: *kind, bytes: *bytes, group }
+                QueryWork::Collective { kind: *kind, bytes: *bytes, call: *call, group }
             }
             Work::Send { to, bytes, .. } => QueryWork::Message {
                 bytes: *bytes,

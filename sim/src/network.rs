@@ -30,7 +30,8 @@ pub use tree::Tree;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::nccl::Constants;
-use trainwright_spec::units::{Bytes, Seconds};
+use trainwright_spec::program::CollectiveCall;
+use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
 /// One way to do a collective.
 pub trait Algorithm: Sync {
@@ -70,7 +71,7 @@ pub trait Algorithm: Sync {
 /// Every algorithm.
 pub const ALGORITHMS: [&dyn Algorithm; 5] = [&Ring, &Tree, &Nvls, &NvlsTree, &Direct];
 
-/// Time of a collective over a tensor of `bytes` among global `ranks`, as NCCL would do it.
+/// Time of a collective over a tensor of `bytes` among global `ranks`, as NCCL would do it in a call of its own.
 ///
 /// `bytes` is the whole tensor, the largest buffer any member has: the input of an all-reduce or reduce-scatter,
 /// the output of an all-gather. Rank r is a GPU of node r / (GPUs per node). One rank, or no bytes, takes no time.
@@ -78,10 +79,37 @@ pub const ALGORITHMS: [&dyn Algorithm; 5] = [&Ring, &Tree, &Nvls, &NvlsTree, &Di
 /// # Panics
 /// If a rank is not on the cluster, or the ranks are on several nodes that have no NICs: `Cluster` refuses those.
 pub fn collective_time(kind: CollectiveKind, bytes: Bytes, ranks: &[usize], cluster: &Cluster) -> Seconds {
-    match cluster.is_mixed() {
-        false => Placement::new(ranks, cluster).collective_time(kind, bytes),
-        true => slowest(kind, bytes, ranks, cluster).1.collective_time(kind, bytes),
-    }
+    called_time(CollectiveCall::Single, kind, bytes, ranks, cluster)
+}
+
+/// The same of a collective in a call of the given kind.
+///
+/// That of a kernel for tokens: T = max(T_links, n / (s ρ)), T_links the time of an all-to-all of the same tensor of n
+/// bytes, in which a token counts once for each rank; s multiprocessors that move ρ each (`Communication::token_rate`).
+pub(crate) fn called_time(
+    call: CollectiveCall,
+    kind: CollectiveKind,
+    bytes: Bytes,
+    ranks: &[usize],
+    cluster: &Cluster,
+) -> Seconds {
+    let placement = match cluster.is_mixed() {
+        false => Placement::new(ranks, cluster),
+        true => slowest(kind, bytes, ranks, cluster).1,
+    };
+    let placement = match call {
+        CollectiveCall::Single => placement,
+        CollectiveCall::Coalesced => placement.without_ring_gap(),
+        CollectiveCall::TokenKernel { multiprocessors } => {
+            let over_links = placement.collective_time(kind, bytes);
+            let moved = |rate: BytesPerSecond| bytes / (multiprocessors as f64 * rate);
+            return placement
+                .token_rate
+                .filter(|_| ranks.len() > 1)
+                .map_or(over_links, |rate| over_links.max(moved(rate)));
+        }
+    };
+    placement.collective_time(kind, bytes)
 }
 
 /// The kind of node on which a collective takes longest, of those that the ranks are on, and their placement as if all of

@@ -120,8 +120,8 @@ fn priced(task: &Task, rank: usize, groups: &[Group], costs: &(impl Costs + Oper
             traced(costs.operations(rank, flops, memory).into(), Load::default())
         }
         Does::Host(time) => traced(time, Load::default()),
-        Does::Collective(kind, bytes, group) => {
-            costed(QueryWork::Collective { kind, bytes, group: &groups[group] })
+        Does::Collective(kind, bytes, call, group) => {
+            costed(QueryWork::Collective { kind, bytes, call, group: &groups[group] })
         }
         Does::Send(to, _, bytes) => {
             let blocking = !matches!(task.queue, Queue::Stream(Stream::Send) | Queue::Free(_));
@@ -226,7 +226,7 @@ impl<'a, C: Costs + OperationCosts> Builder<'a, C> {
     /// The hardware that a task of this time uses, and when it starts and ends. The send of a receive is not known yet.
     fn timing(&mut self, task: &Task, time: Picoseconds, added: &mut Added) -> (Takes, Timing) {
         match task.does {
-            Does::Collective(_, _, group) if self.groups[group].members.len() > 1 => {
+            Does::Collective(.., group) if self.groups[group].members.len() > 1 => {
                 let (members, turn) = (self.groups[group].members.len(), &mut added.collectives[group]);
                 (Takes::Collective, self.layout.collective(group, turn, members, time))
             }

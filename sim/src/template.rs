@@ -23,7 +23,7 @@ use serde::Serialize;
 use std::ops::Range;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{
-    Axis, Channel, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
+    Axis, Channel, CollectiveCall, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
 };
 use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_timeline::timeline::Activity;
@@ -110,8 +110,8 @@ pub(crate) struct Remembered<'a, C> {
 /// Module and pass of an op; `None` where costs do not depend on them.
 type OpName = Option<(&'static str, Pass)>;
 
-/// A collective: its op, its group's index, its kind and its size.
-type KnownCollective = (OpName, usize, CollectiveKind, Bytes);
+/// A collective: its op, its group's index, its kind, its call and its size.
+type KnownCollective = (OpName, usize, CollectiveKind, CollectiveCall, Bytes);
 
 /// A run of a segment whose two streams slow each other, and when each of its nodes starts and ends. Most stages of a
 /// pipeline have the same.
@@ -149,9 +149,9 @@ impl<'a, C: Costs> Remembered<'a, C> {
                 self.kernels.push((*kernel, name, device, cost));
                 cost
             }
-            (QueryWork::Collective { kind, bytes, .. }, Work::Collective { axis, .. }) => {
+            (QueryWork::Collective { kind, bytes, call, .. }, Work::Collective { axis, .. }) => {
                 let group = rank.groups[*axis as usize].expect("a query's collective has a group");
-                let key = (name, group, kind, bytes);
+                let key = (name, group, kind, call, bytes);
                 // The last first: ranks come one after the other, each with groups of its own.
                 if let Some((_, cost)) = self.collectives.iter().rev().find(|(known, _)| *known == key) {
                     return *cost;

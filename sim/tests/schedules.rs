@@ -5,8 +5,8 @@ use trainwright_sim::engine::{Load, Scheduling};
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{
-    Access, Allocation, Axis, Call, Channel, Group, Kernel, MemoryKind, Op, Pass, Program, RankProgram,
-    Segment, Stream, Task, Work,
+    Access, Allocation, Axis, Call, Channel, CollectiveCall, Group, Kernel, MemoryKind, Op, Pass, Program,
+    RankProgram, Segment, Stream, Task, Work,
 };
 use trainwright_spec::schedule::ideal::{self, PassTimes, Times};
 use trainwright_spec::schedule::{
@@ -348,8 +348,12 @@ fn small_schedules_look_as_they_should() {
 fn data_parallel_pipelines_reduce_gradients_and_then_update() {
     let shape = PipelineShape { ranks: 2, virtual_stages: 1, microbatches: 4 };
     let mut program = unit_program(schedule("1f1b").unwrap(), shape);
-    let reduce =
-        Work::Collective { kind: CollectiveKind::AllReduce, axis: Axis::Data, bytes: Bytes::new(1.0) };
+    let reduce = Work::Collective {
+        kind: CollectiveKind::AllReduce,
+        axis: Axis::Data,
+        bytes: Bytes::new(1.0),
+        call: CollectiveCall::Single,
+    };
     let kernel =
         Kernel::Streaming { access: Access::Elementwise, read: Bytes::new(1.0), written: Bytes::ZERO };
     let ops =

@@ -129,6 +129,9 @@ pub struct Interconnect {
     pub links: Option<Sourced<usize>>,
     /// The part of it that large collectives reach, 0 to 1.
     pub efficiency: Sourced<f64>,
+    /// The part of it that large all-to-alls reach over switches, 0 to 1; left out: `efficiency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange_efficiency: Option<Sourced<f64>>,
     /// Time of one step of a ring with an empty message and the Simple protocol.
     pub latency: Sourced<Seconds>,
     /// Time by which the chunks of a message of medium size fill the links: d in T = V + 2 √(d V), V the time of
@@ -193,6 +196,10 @@ pub struct Nics {
     /// Time of the host's thread for each message of an all-to-all to another node; left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_time: Option<Sourced<Seconds>>,
+    /// The least time between two steps of the ring of an all-gather or reduce-scatter over nodes: LogGP's gap of a step's
+    /// messages. Left out: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring_gap: Option<Sourced<Seconds>>,
     /// Time by which the messages of an all-to-all fill the NICs, as an interconnect's `ramp`; left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange_ramp: Option<Sourced<Seconds>>,
@@ -254,6 +261,10 @@ pub struct Communication {
     pub channels: Sourced<usize>,
     /// Channels of a large collective between nodes for each of a node's NICs.
     pub channels_per_nic: Sourced<usize>,
+    /// Bytes that one multiprocessor of a kernel for the exchange of tokens moves in a second, each token counted once for
+    /// each rank that it goes to; left out: as many as the links carry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_rate: Option<Sourced<BytesPerSecond>>,
 }
 
 /// The fractions of a GPU's published figures that well-tuned kernels reach.

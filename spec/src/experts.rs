@@ -12,6 +12,7 @@
 mod all_gather;
 mod all_to_all;
 mod by_node;
+mod by_rank;
 mod load;
 mod routing;
 mod trace;
@@ -19,6 +20,7 @@ mod trace;
 pub use all_gather::AllGather;
 pub use all_to_all::AllToAll;
 pub use by_node::{ByNode, nodes_of_a_token};
+pub use by_rank::ByRank;
 pub use load::Load;
 pub use routing::{Gate, Routing, Spread};
 pub use trace::LayerTokens;
@@ -45,7 +47,7 @@ pub trait Dispatcher: Sync {
 }
 
 /// Every dispatcher. A new one is a file in `experts/` and a line here.
-pub static DISPATCHERS: &[&dyn Dispatcher] = &[&AllToAll, &AllGather, &ByNode];
+pub static DISPATCHERS: &[&dyn Dispatcher] = &[&AllToAll, &AllGather, &ByNode, &ByRank];
 
 /// The dispatcher of that name.
 ///
@@ -73,6 +75,8 @@ pub struct Visits {
     pub rows: usize,
     /// Copies that come to each rank of the busiest node where a token comes to a node once.
     pub node_rows: f64,
+    /// Copies that come to the busiest rank where a token comes to a rank once.
+    pub rank_rows: f64,
     /// Ranks that share the experts, E.
     pub expert: usize,
     /// Neighbouring ones of them that are in one node.
@@ -93,6 +97,13 @@ pub enum Move {
     },
     /// Rows are brought into the order of their experts.
     Sort(Bytes),
+    /// An all-to-all by kernels made for it, which send a token to a rank once, and sum on the way back what it sent.
+    Tokens {
+        /// Over which axis.
+        axis: Axis,
+        /// Size of the tensor that a rank receives, its own part counted.
+        bytes: Bytes,
+    },
     /// A collective; the other way an all-gather is a reduce-scatter.
     Exchange {
         /// Which operation.

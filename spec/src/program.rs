@@ -191,6 +191,8 @@ pub enum Work {
         /// Size of the whole tensor, the largest buffer any member has: the input of an all-reduce or
         /// reduce-scatter, the output of an all-gather.
         bytes: Bytes,
+        /// What performs it.
+        call: CollectiveCall,
     },
     /// Sends to another rank of the pipeline.
     Send {
@@ -225,6 +227,21 @@ pub enum Work {
     Process(Seconds),
     /// Does nothing: the join of what it waits for.
     Join,
+}
+
+/// What performs a collective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CollectiveCall {
+    /// A call of NCCL by itself.
+    #[default]
+    Single,
+    /// One of the calls between ncclGroupStart and ncclGroupEnd, of which NCCL has several in flight.
+    Coalesced,
+    /// Kernels made for tokens on their way to experts and back, on some of each GPU's multiprocessors.
+    TokenKernel {
+        /// On how many.
+        multiprocessors: usize,
+    },
 }
 
 /// Which way a copy goes.

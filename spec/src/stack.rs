@@ -88,9 +88,9 @@ pub struct Stack {
     pub overlap_gradient_reduction: bool,
     /// Whether sharded weights are gathered bucket by bucket during the first forward pass.
     pub overlap_weight_gather: bool,
-    /// Weights that are gathered after the update: all at once, or each tensor by itself.
-    #[serde(default = "Fusion::fused", skip_serializing_if = "Fusion::is_fused")]
-    pub weight_gather: Fusion,
+    /// The calls that gather weights after the update.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub weight_gather: WeightGather,
     /// Parameters in a gradient bucket at least.
     pub bucket_parameters: Sourced<usize>,
     /// Parameters in a gradient bucket at least, for each data rank.
@@ -106,6 +106,9 @@ pub struct Stack {
     /// Size of an activation's or gradient's element on its way to an expert, where it is not that of activations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_element: Option<Sourced<Bytes>>,
+    /// Multiprocessors of its kernels that send a token to each rank once; `None` if it has no such kernels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_multiprocessors: Option<Sourced<usize>>,
     /// The blocks whose products stay in 16 bits when the job's are in fewer; none of them if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_blocks: Option<BaseBlocks>,
@@ -244,6 +247,19 @@ impl Fusion {
     }
 }
 
+/// The calls that gather updated weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeightGather {
+    /// One for all tensors, which lie in one buffer.
+    #[default]
+    Fused,
+    /// One for each tensor, each after the other.
+    Separate,
+    /// One for each tensor, all of them in one NCCL group.
+    Coalesced,
+}
+
 /// Every stack of the catalog, read once.
 static STACKS: LazyLock<Vec<Stack>> = LazyLock::new(|| {
     catalog::names("stacks").into_iter().filter_map(|name| Stack::from_name(name).ok()).collect()
@@ -325,6 +341,7 @@ mod tests {
                 &stack.fragmentation.source,
             ];
             let dispatch = stack.dispatch_element.iter().map(|size| &size.source);
+            let dispatch = dispatch.chain(stack.dispatch_multiprocessors.iter().map(|count| &count.source));
             let host = stack.host.iter();
             let host = host.flat_map(|host| {
                 let always = [&host.launch.source, &host.message.source, &host.step.source];

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use trainwright_lower::lower_every_rank;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::Divided;
-use trainwright_spec::experts::Gate;
+use trainwright_spec::experts::{ByRank, Dispatcher, Gate};
 use trainwright_spec::model::{Block, Experts, Mask, Mlp, Position};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
@@ -320,6 +320,12 @@ fn experts(plan: &Plan, experts: &Experts) -> Result<(), RunError> {
     let routing = &plan.experts;
     let key = "model.blocks.mlp.experts";
     all([
+        (
+            routing.dispatcher != ByRank.name(),
+            "experts.dispatcher",
+            "`by-rank`".into(),
+            "it sends each copy of a token",
+        ),
         (routing.gate == Gate::Token, "experts.gate", "`sentence`".into(), "it routes each token by itself"),
         (
             routing.capacity_factor.is_none(),

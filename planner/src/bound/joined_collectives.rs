@@ -5,7 +5,7 @@ use trainwright_lower::{LayerParameters, StateSegments};
 use trainwright_sim::costs::{Costs, Query, QueryWork};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{Axis, Group, Op, Pass, Segment, State, Stream, Task, Work};
+use trainwright_spec::program::{Axis, CollectiveCall, Group, Op, Pass, Segment, State, Stream, Task, Work};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// A collective that moves state.
@@ -14,19 +14,20 @@ pub(super) struct StateCollective {
     name: (&'static str, Pass),
     kind: CollectiveKind,
     axis: Axis,
+    call: CollectiveCall,
     pub bytes: Bytes,
     stream: Stream,
 }
 
 impl StateCollective {
     fn of(op: &Op) -> Option<Self> {
-        let Work::Collective { kind, axis, bytes } = op.work else { return None };
-        Some(Self { name: (op.module, op.pass), kind, axis, bytes, stream: op.stream })
+        let Work::Collective { kind, axis, bytes, call } = op.work else { return None };
+        Some(Self { name: (op.module, op.pass), kind, axis, call, bytes, stream: op.stream })
     }
 
     /// Whether lowering may join both.
     fn is_like(&self, other: &Self) -> bool {
-        (self.name, self.kind, self.axis) == (other.name, other.kind, other.axis)
+        (self.name, self.kind, self.axis, self.call) == (other.name, other.kind, other.axis, other.call)
     }
 }
 
@@ -153,7 +154,7 @@ pub(super) struct CollectiveTimes<'a, C> {
     costs: &'a C,
     /// By axis: a group on each kind of nodes.
     groups: HashMap<usize, Vec<Group>>,
-    known: HashMap<(usize, CollectiveKind, &'static str, u64), Seconds>,
+    known: HashMap<(usize, CollectiveKind, CollectiveCall, &'static str, u64), Seconds>,
 }
 
 impl<'a, C: Costs> CollectiveTimes<'a, C> {
@@ -175,8 +176,8 @@ impl<'a, C: Costs> CollectiveTimes<'a, C> {
 
     /// On the nodes where it is fastest.
     fn of_one(&mut self, collective: &StateCollective) -> Seconds {
-        let StateCollective { name, kind, axis, bytes, .. } = *collective;
-        let key = (axis as usize, kind, name.0, bytes.get().to_bits());
+        let StateCollective { name, kind, axis, call, bytes, .. } = *collective;
+        let key = (axis as usize, kind, call, name.0, bytes.get().to_bits());
         if let Some(time) = self.known.get(&key) {
             return *time;
         }
@@ -186,7 +187,7 @@ impl<'a, C: Costs> CollectiveTimes<'a, C> {
             firsts.map(|rank| Group { axis, ranks: plan.mesh.group(rank, axis), members: vec![0] }).collect()
         });
         let on = |group: &Group| {
-            let work = QueryWork::Collective { kind, bytes, group };
+            let work = QueryWork::Collective { kind, bytes, call, group };
             self.costs.cost(&Query { rank: group.ranks[0], op: Some(name), work }).time
         };
         let time = groups.iter().map(on).reduce(Seconds::min).unwrap_or(Seconds::ZERO);

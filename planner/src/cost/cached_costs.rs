@@ -6,7 +6,7 @@ use trainwright_sim::costs::{ClusterCosts, Conditions, Cost, Costs, Query, Query
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Kernel, Pass};
+use trainwright_spec::program::{CollectiveCall, Kernel, Pass};
 
 /// A cluster's costs, for many plans. Those of collectives depend on their groups' ranks alone.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ type Known<Outer, Inner> = Arc<RwLock<HashMap<Outer, HashMap<Inner, Cost>>>>;
 type OpName = Option<(String, Pass)>;
 
 /// Op and bytes (as bits) of a collective, or of a message that its sender waits for or not.
-type Exchange = (OpName, Result<CollectiveKind, bool>, u64);
+type Exchange = (OpName, Result<(CollectiveKind, CollectiveCall), bool>, u64);
 
 /// Op and shape of a `Kernel::Gemm`: count, m, n, k.
 type Product = (OpName, [usize; 4], Precision);
@@ -70,8 +70,8 @@ impl Costs for CachedCosts<'_> {
     fn cost(&self, query: &Query) -> Cost {
         let find = || self.costs.cost(query);
         match query.work {
-            QueryWork::Collective { kind, bytes, group } => {
-                let exchange = (self.name(query), Ok(kind), bytes.get().to_bits());
+            QueryWork::Collective { kind, bytes, call, group } => {
+                let exchange = (self.name(query), Ok((kind, call)), bytes.get().to_bits());
                 known(&self.exchanges, group.ranks.as_slice(), exchange, find)
             }
             QueryWork::Message { bytes, to, blocking } => {

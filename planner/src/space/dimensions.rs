@@ -12,7 +12,7 @@ use crate::candidate::Candidate;
 use crate::question::Question;
 use trainwright_spec::context::CONTEXT_SCHEMES;
 use trainwright_spec::data::{DATA_SCHEMES, Exchange, data_scheme};
-use trainwright_spec::experts::{ByNode, DISPATCHERS, Dispatcher};
+use trainwright_spec::experts::{ByNode, ByRank, DISPATCHERS, Dispatcher};
 use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::plan::pipeline_allowed;
 use trainwright_spec::precision::Precision;
@@ -150,14 +150,17 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
         set: |draft, degree| draft.mesh.expert_tensor = (degree != draft.mesh.tensor).then_some(degree),
         get: |candidate| candidate.mesh.expert_tensor(),
     },
-    // Every dispatcher where experts lie on several ranks; `by-node` where they are on several nodes.
+    // Every dispatcher where experts lie on several ranks; `by-node` where they are on several nodes, `by-rank` if the
+    // stack has its kernels.
     &Named {
         key: "dispatcher",
         summary: "how tokens come to their experts",
         known: || DISPATCHERS.iter().map(|dispatcher| dispatcher.name()).collect(),
         possible: |given, draft, name| {
             let (expert, in_node) = (draft.mesh.expert, expert_ranks_in_node(given, draft));
-            name != ByNode.name() || expert > in_node && expert.is_multiple_of(in_node)
+            let kernels = given.question.stack.dispatch_multiprocessors.is_some();
+            (kernels || name != ByRank.name())
+                && (name != ByNode.name() || expert > in_node && expert.is_multiple_of(in_node))
         },
         tried: |_, draft, name| draft.mesh.expert > 1 || name == draft.dispatcher,
         set: |given, draft, name| {

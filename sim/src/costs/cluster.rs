@@ -8,7 +8,7 @@ use crate::{compute, host, network};
 use trainwright_spec::cluster::{Cluster, CoreTurns, Cores, Nics, Node, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{CopyDirection, Group, Kernel, Pass, Place, op_kind};
+use trainwright_spec::program::{CollectiveCall, CopyDirection, Group, Kernel, Pass, Place, op_kind};
 use trainwright_spec::units::{Bytes, Flops, Seconds};
 
 /// The costs of a cluster: kernels from the figures or the profile of the rank's GPU, communication from the cluster's links, or
@@ -69,12 +69,18 @@ impl<'a> ClusterCosts<'a> {
     }
 
     /// Time of the exchange of a collective.
-    fn exchange_time(&self, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
+    fn exchange_time(
+        &self,
+        call: CollectiveCall,
+        kind: CollectiveKind,
+        bytes: Bytes,
+        group: &Group,
+    ) -> Seconds {
         if let Some(cores) = self.cores() {
             let placement = Placement::new(&group.ranks, self.cluster);
             return by_ranks::collective_time(kind, bytes, &placement, (&cores.steps, self.burst()));
         }
-        let forecast = |bytes| network::collective_time(kind, bytes, &group.ranks, self.cluster);
+        let forecast = |bytes| network::called_time(call, kind, bytes, &group.ranks, self.cluster);
         match measured_sweep(kind, &group.ranks, self.cluster) {
             Some(sweep) if bytes > Bytes::ZERO => measured_time(sweep, bytes, forecast),
             _ => forecast(bytes),
@@ -96,13 +102,18 @@ impl<'a> ClusterCosts<'a> {
     fn collective(
         &self,
         op: Option<(&str, Pass)>,
-        kind: CollectiveKind,
-        bytes: Bytes,
+        call: CollectiveCall,
+        (kind, bytes): (CollectiveKind, Bytes),
         group: &Group,
     ) -> Cost {
-        let exchange = self.exchange_time(kind, bytes, group);
+        let exchange = self.exchange_time(call, kind, bytes, group);
         let Some(cores) = self.cores() else {
-            let load = Load::communication(self.collective_traffic(kind, bytes, group, exchange));
+            let mut traffic = self.collective_traffic(kind, bytes, group, exchange);
+            if let CollectiveCall::TokenKernel { multiprocessors } = call {
+                let all = self.node(group.ranks[0]).gpu.multiprocessors.value;
+                traffic.multiprocessors = (multiprocessors as f64 / all as f64).min(1.0);
+            }
+            let load = Load::communication(traffic);
             return Cost { time: exchange, load, delivery: None };
         };
         let added = op.map_or(Seconds::ZERO, |(module, pass)| {
@@ -191,7 +202,9 @@ impl Costs for ClusterCosts<'_> {
         let Query { rank, op, work } = *query;
         match work {
             QueryWork::Kernel(kernel) => self.kernel(rank, op, kernel),
-            QueryWork::Collective { kind, bytes, group } => self.collective(op, kind, bytes, group),
+            QueryWork::Collective { kind, bytes, call, group } => {
+                self.collective(op, call, (kind, bytes), group)
+            }
             QueryWork::Message { bytes, to, blocking } => self.message(bytes, [rank, to], blocking),
             QueryWork::Copy { direction, place, bytes } => self.copy(rank, direction, place, bytes),
             QueryWork::HostUpdate(update) => Cost::of_time(host::update_time(update, self.node(rank))),

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::costs::{ClusterCosts, Costs, Query, QueryWork};
     use trainwright_spec::cluster::NetworkProfile;
-    use trainwright_spec::program::{Axis, Group};
+    use trainwright_spec::program::{Axis, CollectiveCall, Group};
 
     /// 1 KiB in 10 µs and 1 MiB in 1000 µs; `sweep` is its first lines.
     fn cluster(name: &str, gpus: usize, sweep: &str) -> Cluster {
@@ -82,7 +82,12 @@ mod tests {
 
     fn microseconds(cluster: &Cluster, kind: CollectiveKind, bytes: f64, ranks: &[usize]) -> f64 {
         let group = Group { axis: Axis::Data, ranks: ranks.to_vec(), members: Vec::new() };
-        let work = QueryWork::Collective { kind, bytes: Bytes::new(bytes), group: &group };
+        let work = QueryWork::Collective {
+            kind,
+            bytes: Bytes::new(bytes),
+            call: CollectiveCall::Single,
+            group: &group,
+        };
         1e6 * ClusterCosts::new(cluster).cost(&Query { rank: ranks[0], op: None, work }).time.get()
     }
 

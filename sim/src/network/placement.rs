@@ -55,6 +55,10 @@ pub struct Placement {
     pub(super) reported: Seconds,
     /// See `Nics::message_time`.
     pub(super) message: Seconds,
+    /// See `Communication::token_rate`.
+    pub(super) token_rate: Option<BytesPerSecond>,
+    /// See `Nics::ring_gap`.
+    pub(super) ring_gap: Seconds,
     /// See `Nics::exchange_ramp`.
     pub(super) exchange_ramp: Seconds,
     /// See `Nics::channel_bandwidth`.
@@ -135,6 +139,8 @@ impl Placement {
             nccl: cluster.nccl.constants(),
             reported: of_nics(|nics| &nics.reported_latency),
             message: of_nics(|nics| &nics.message_time),
+            token_rate: node.gpu.communication.as_ref().and_then(|c| Some(c.token_rate.as_ref()?.value)),
+            ring_gap: of_nics(|nics| &nics.ring_gap),
             exchange_ramp: of_nics(|nics| &nics.exchange_ramp),
             network_channel: node
                 .nics
@@ -144,6 +150,12 @@ impl Placement {
             transport: wired.over.transport,
             ordered: node.nics.as_ref().is_none_or(|nics| nics.ordered),
         }
+    }
+
+    /// The same group in a coalesced call: steps of several collectives are in flight at a time, so that none of them
+    /// waits for the gap after its last one.
+    pub(super) fn without_ring_gap(self) -> Self {
+        Self { ring_gap: Seconds::ZERO, ..self }
     }
 
     /// The narrowest link on a ring through all ranks: between nodes where there are several, inside them where a

@@ -58,8 +58,10 @@ impl Algorithm for Ring {
         Some(latency + shape.volume(call.bytes, placement.ranks) / bandwidth)
     }
 
-    /// T = T₀ + r [c α_between + (p − 1 − c) α_inside] + V + 2 √(d V) + 2 n / (p M),  V = v / β
+    /// T = T₀ + r max(c α_between + (p − 1 − c) α_inside, (p − 1) γ) + V + 2 √(d V) + 2 n / (p M),  V = v / β
     ///
+    /// γ is the gap of the NICs (`Nics::ring_gap`): the steps of an all-gather or reduce-scatter over several nodes follow
+    /// each other no faster. It is 0 for other collectives, inside a node, and with LL, for which it was not measured.
     /// p ranks on N nodes, n bytes, r = 2 rounds for an all-reduce and 1 else; α latency of a step, β what the
     /// protocol reaches of the narrowest link in one direction; a chunk crosses between nodes c = min(N, p − 1)
     /// times in a round (N > 1). v = r (p − 1)/p n goes through each link, n in a broadcast or a reduce, which are
@@ -69,7 +71,8 @@ impl Algorithm for Ring {
     /// chunks in host memory, it reads the last one from there.
     /// Assumes that no other flow shares the links.
     /// Source: Patarasuk & Yuan 2009, J. Parallel Distrib. Comput. 69(2), 117–124, for steps and volume; the copy
-    /// explains why 2 A100s reach 0.86 of the bus bandwidth of 8 (VIA-Research/vTrain trace/a100).
+    /// explains why 2 A100s reach 0.86 of the bus bandwidth of 8 (VIA-Research/vTrain trace/a100). The gap is that of
+    /// Alexandrov et al. 1995, LogGP, SPAA '95, 95–105; rows `ubp-256MB-*` of traces/published/collectives.csv show it.
     fn time(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
         let shape = Shape::of(call.kind, placement)?;
         let steps = placement.ranks.saturating_sub(1);
@@ -77,6 +80,7 @@ impl Algorithm for Ring {
         let inside = placement.ring_step(call.protocol);
         let between = placement.ring_crossing(call.protocol) + placement.wire(call.protocol);
         let latency = crossings as f64 * between + (steps - crossings) as f64 * inside;
+        let latency = latency.max(steps as f64 * gap(call, placement));
         let transfer =
             shape.volume(call.bytes, placement.ranks) / placement.reached(placement.ring_bandwidth(), call);
         let ramp = match (call.protocol, placement.nodes) {
@@ -96,6 +100,16 @@ impl Algorithm for Ring {
     /// With LL, one for each rank.
     fn chunks(&self, call: &Call, placement: &Placement) -> usize {
         if call.protocol == Protocol::LowLatency { placement.ranks } else { 1 }
+    }
+}
+
+/// The least time between two steps, γ of `time`.
+fn gap(call: &Call, placement: &Placement) -> Seconds {
+    match (call.kind, call.protocol) {
+        _ if placement.nodes == 1 => Seconds::ZERO,
+        (_, Protocol::LowLatency) => Seconds::ZERO,
+        (CollectiveKind::AllGather | CollectiveKind::ReduceScatter, _) => placement.ring_gap,
+        _ => Seconds::ZERO,
     }
 }
 

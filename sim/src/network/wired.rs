@@ -21,7 +21,7 @@ pub(super) struct Wired<'a> {
 impl<'a> Wired<'a> {
     /// Of the `group` of a node's GPUs, counted from its first.
     ///
-    /// Over switches all are the GPU's whole bandwidth; on an even mesh of g GPUs a group of k has (k − 1)/(g − 1) of
+    /// Over switches all are the GPU's whole bandwidth, of which all-to-alls may reach another part than rings; on an even mesh of g GPUs a group of k has (k − 1)/(g − 1) of
     /// it and a pair 1/(g − 1). An interconnect whose rings were measured has as many links as there were rings through
     /// a group of that size, whichever its GPUs, and for single messages as many as for two. On all other wirings a
     /// search finds the disjoint rings, and messages take their routes at once, max-min fairly.
@@ -37,7 +37,10 @@ impl<'a> Wired<'a> {
         let peers = gpus.saturating_sub(1).max(1) as f64;
         let measured = interconnect.rings.as_ref().map_or(&[][..], |rings| &rings.through);
         match (&interconnect.wiring, measured) {
-            (Wiring::Switched, _) => parts(1.0, 1.0, 1.0),
+            (Wiring::Switched, _) => {
+                let reached = interconnect.exchange_efficiency.as_ref().unwrap_or(&interconnect.efficiency);
+                Self { exchange: interconnect.bandwidth.value * reached.value, ..parts(1.0, 1.0, 1.0) }
+            }
             _ if ranks < 2 => parts(1.0, 1.0, 1.0),
             (_, rings @ [pair, ..]) => {
                 let links = *rings.last().expect("it has a first") as f64;

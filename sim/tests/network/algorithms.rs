@@ -44,6 +44,50 @@ fn a_ring_by_hand() {
     check(AllGather, 40.0, &[0, 8], 8000.0 + CROSSING + 40.0);
 }
 
+/// NICs over which the steps of a ring follow each other no faster than every 25 µs.
+#[test]
+fn a_ring_with_a_gap_by_hand() {
+    let mut cluster = four_nodes();
+    let two_nodes: Vec<usize> = (0..8).collect();
+    let check = |cluster: &Cluster, kind: CollectiveKind, protocol: Protocol, expected: f64| {
+        let time = Ring.time(&call(kind, 0.0, protocol), &Placement::new(&two_nodes, cluster)).unwrap();
+        close(time, expected, &format!("{kind:?} {protocol}"));
+    };
+    // Two of 7 steps cross, 5 take 1 µs: 73 µs.
+    check(&cluster, AllGather, Protocol::Simple, START + 2.0 * CROSSING + 5.0);
+    cluster.node.nics.as_mut().unwrap().ring_gap = Some(sourced(Seconds::new(25e-6)));
+    // 7 steps of 25 µs are longer.
+    check(&cluster, AllGather, Protocol::Simple, START + 7.0 * 25.0);
+    check(&cluster, ReduceScatter, Protocol::Simple, START + 7.0 * 25.0);
+    check(&cluster, AllGather, Protocol::LowLatency128, 14.0 + 7.0 * 25.0);
+    // A gap that is shorter than the crossings is not seen: 7 steps of 10 µs are 70 µs.
+    let mut short = cluster.clone();
+    short.node.nics.as_mut().unwrap().ring_gap = Some(sourced(Seconds::new(10e-6)));
+    check(&short, AllGather, Protocol::Simple, START + 2.0 * CROSSING + 5.0);
+    // Bytes come on top: 7/8 · 40 MB / 40 GB/s, and the copy of 5 MB.
+    let time = |ranks: &[usize], kind, protocol| {
+        Ring.time(&call(kind, 40.0, protocol), &Placement::new(ranks, &cluster)).unwrap()
+    };
+    let gather = time(&two_nodes, AllGather, Protocol::Simple);
+    close(gather, START + 175.0 + 875.0 + 10.0, "40 MB");
+    // Not in a node, not for other collectives, not with LL, and NCCL does not know it.
+    close(time(&[0, 1, 2, 3], AllGather, Protocol::Simple), START + 303.0 + 20.0, "one node");
+    let plain = four_nodes();
+    for (kind, protocol) in [
+        (AllReduce, Protocol::Simple),
+        (Broadcast, Protocol::Simple),
+        (Barrier, Protocol::Simple),
+        (AllGather, Protocol::LowLatency),
+    ] {
+        let on = |cluster| Ring.time(&call(kind, 40.0, protocol), &Placement::new(&two_nodes, cluster));
+        assert_eq!(on(&cluster), on(&plain), "{kind:?} {protocol}");
+    }
+    let expected = |cluster| {
+        Ring.expected(&call(AllGather, 40.0, Protocol::Simple), &Placement::new(&two_nodes, cluster))
+    };
+    assert_eq!(expected(&cluster), expected(&plain));
+}
+
 /// An all-gather of 1 MB over 4 ranks in a node: 0.75 MB through each link, a copy of 0.5 µs, 3 steps.
 #[test]
 fn protocols_by_hand() {
@@ -86,7 +130,7 @@ fn ramps_and_host_memory_by_hand() {
 fn the_volume_is_that_of_the_textbook() {
     let mut cluster = Cluster::from_name("gb200-nvl72").unwrap();
     cluster.node.gpu.memory_bandwidth.value = BytesPerSecond::new(1e30);
-    cluster.node.interconnect.ramp = None;
+    (cluster.node.interconnect.ramp, cluster.node.interconnect.exchange_efficiency) = (None, None);
     let bandwidth = Placement::new(&[0, 1], &cluster).ring_bandwidth();
     let volume = |algorithm: &dyn Algorithm, kind: CollectiveKind, placement: &Placement| {
         let time =

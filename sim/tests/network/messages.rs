@@ -1,11 +1,13 @@
 //! Messages between two ranks and among all, by hand.
 
 use crate::{MESSAGE, call, close, four_nodes, sourced};
+use trainwright_sim::costs::{ClusterCosts, Costs, Query, QueryWork};
 use trainwright_sim::network::{
     Algorithm, Direct, Forced, Placement, Protocol, collective_time, message_time,
 };
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind::{self, AllToAll, Barrier, SendReceive};
+use trainwright_spec::program::{Axis, CollectiveCall, Group};
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
 #[test]
@@ -30,6 +32,12 @@ fn an_all_to_all_by_hand() {
     };
     // One node: three of four parts of 40 MB at 100 GB/s.
     close(time(&cluster, 40.0, 0..4), MESSAGE + 300.0, "one node");
+    // If all-to-alls reach 120 of the 200 GB/s: 250 µs. Rings and messages stay.
+    let mut other = cluster.clone();
+    other.node.interconnect.exchange_efficiency = Some(sourced(0.6));
+    close(time(&other, 40.0, 0..4), MESSAGE + 250.0, "an efficiency of its own");
+    let [before, after] = [&cluster, &other].map(|cluster| Placement::new(&[0, 1, 2, 3], cluster));
+    assert_eq!((after.pair, after.ring_bandwidth()), (before.pair, before.ring_bandwidth()));
     // Two nodes: half of 40 MB leaves the node at 10 GB/s for each GPU, 2000 µs.
     close(time(&cluster, 40.0, 0..8), MESSAGE + 20.0 + 2000.0, "two nodes");
     close(time(&cluster, 0.0, 0..8), MESSAGE + 20.0, "empty messages");
@@ -40,6 +48,25 @@ fn an_all_to_all_by_hand() {
     close(time(&cluster, 40.0, 0..8), MESSAGE + 20.0 + 2000.0 + 200.0, "two nodes with a ramp");
     // The host sends 4 empty messages at 6 µs, longer than the 20 µs of the network.
     close(time(&cluster, 0.0, 0..8), MESSAGE + 4.0 * 6.0, "empty messages at 6 µs");
+}
+
+/// 40 MB of tokens among 4 ranks: 300 µs over the links, longer if the kernel's multiprocessors move them more slowly.
+#[test]
+fn tokens_by_a_kernel_by_hand() {
+    let mut cluster = four_nodes();
+    let check = |cluster: &Cluster, multiprocessors: usize, expected: f64| {
+        let group = Group { axis: Axis::Expert, ranks: vec![0, 1, 2, 3], members: vec![0] };
+        let call = CollectiveCall::TokenKernel { multiprocessors };
+        let work = QueryWork::Collective { kind: AllToAll, bytes: Bytes::new(40e6), call, group: &group };
+        let cost = ClusterCosts::new(cluster).cost(&Query { rank: 0, op: None, work });
+        close(cost.time, expected, &format!("{multiprocessors} multiprocessors"));
+    };
+    check(&cluster, 8, MESSAGE + 300.0);
+    let communication = cluster.node.gpu.communication.as_mut().unwrap();
+    communication.token_rate = Some(sourced(BytesPerSecond::new(10e9)));
+    check(&cluster, 20, MESSAGE + 300.0); // 40 MB / 200 GB/s are 200 µs
+    check(&cluster, 8, 500.0);
+    check(&cluster, 4, 1000.0);
 }
 
 /// Over 40 ranks NCCL has one channel to a peer; only NICs that say what it carries are held to that.

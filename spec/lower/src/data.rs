@@ -14,7 +14,9 @@ use crate::stage::{Layer, Variant};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::{Divided, Reduction, Reshard};
 use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{Axis, LayerSpan, MemoryKind, Pass, State, Stream, Task, Work};
+use trainwright_spec::program::{
+    Axis, CollectiveCall, LayerSpan, MemoryKind, Pass, State, Stream, Task, Work,
+};
 use trainwright_spec::units::Bytes;
 
 /// Parameters of a rank, by the axis over which they are replicated.
@@ -124,6 +126,7 @@ pub(crate) fn shard_axis(plan: &Plan) -> Axis {
 /// The sum of gradients over all ranks that have the same parameters: to all, or to each its part.
 pub(crate) fn reductions(plan: &Plan, copies: &Copies) -> Vec<Work> {
     let gradient = plan.state_bytes().gradient;
+    let call = CollectiveCall::Single;
     let mut works = Vec::new();
     for (Sharing { shard_axis, shard, replicas }, parameters) in copies.on_several(plan) {
         let bytes = gradient * parameters;
@@ -136,11 +139,16 @@ pub(crate) fn reductions(plan: &Plan, copies: &Copies) -> Vec<Work> {
             _ => CollectiveKind::ReduceScatter,
         };
         if shard > 1 {
-            works.push(Work::Collective { kind, axis: shard_axis, bytes });
+            works.push(Work::Collective { kind, axis: shard_axis, bytes, call });
         }
         if replicas > 1 {
             let bytes = bytes / shard as f64;
-            works.push(Work::Collective { kind: CollectiveKind::AllReduce, axis: Axis::Replica, bytes });
+            works.push(Work::Collective {
+                kind: CollectiveKind::AllReduce,
+                axis: Axis::Replica,
+                bytes,
+                call,
+            });
         }
     }
     works
@@ -154,7 +162,12 @@ pub(crate) fn gathers(plan: &Plan, copies: &Copies) -> Vec<Work> {
         Some(_) => served(plan, shard_axis, shard, weight * parameters),
         None => {
             let kind = CollectiveKind::AllGather;
-            Work::Collective { kind, axis: shard_axis, bytes: weight * parameters }
+            Work::Collective {
+                kind,
+                axis: shard_axis,
+                bytes: weight * parameters,
+                call: CollectiveCall::Single,
+            }
         }
     };
     divided.map(work).collect()
@@ -165,7 +178,7 @@ pub(crate) fn gathers(plan: &Plan, copies: &Copies) -> Vec<Work> {
 fn served(plan: &Plan, axis: Axis, ranks: usize, bytes: Bytes) -> Work {
     let servers = plan.servers().unwrap_or(1) as f64;
     let kind = CollectiveKind::AllToAll;
-    Work::Collective { kind, axis, bytes: bytes * (ranks as f64 / servers) }
+    Work::Collective { kind, axis, bytes: bytes * (ranks as f64 / servers), call: CollectiveCall::Single }
 }
 
 /// Whether weights that every rank holds are gathered bucket by bucket in the first forward pass.

@@ -98,9 +98,9 @@ impl Emitter {
                     self.free(op, MemoryKind::Buffers, working);
                     op
                 }
-                StepWork::Collective { kind, axis, bytes, beside_next } => {
+                StepWork::Collective { kind, axis, bytes, call, beside_next } => {
                     let after = self.last_kernel.iter().chain(&self.due).copied().collect();
-                    let work = Work::Collective { kind, axis, bytes };
+                    let work = Work::Collective { kind, axis, bytes, call };
                     let op = self.push(step.module, pass, Stream::Layer, work, after);
                     // The stack decides about the tensor axis; context schemes say themselves what overlaps.
                     match beside_next && (self.overlap || axis != Axis::Tensor) {

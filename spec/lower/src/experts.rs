@@ -10,7 +10,7 @@ use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::experts::{Gate, Move, Visits, nodes_of_a_token};
 use trainwright_spec::model::Experts;
 use trainwright_spec::plan::Piece;
-use trainwright_spec::program::{Axis, Does, Module, Value};
+use trainwright_spec::program::{Axis, CollectiveCall, Does, Module, Value};
 use trainwright_spec::tensor::Input;
 use trainwright_spec::units::Bytes;
 
@@ -34,7 +34,7 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
         leave(shape, output, &mut enter);
     }
     dispatch.forward = [enter.backward, there(shape, "dispatch", &moves, Weighed::No)].concat();
-    dispatch.backward = [back("dispatch", &moves), enter.forward].concat();
+    dispatch.backward = [back(shape, "dispatch", &moves), enter.forward].concat();
     parts.push(dispatch.named(Module::Dispatch));
 
     let count = experts.count / visits.expert;
@@ -57,7 +57,8 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
         shared[0].join(Piece::Norm, Role::Reads, kept);
         parts.extend(shared);
     }
-    let mut combine = Part { forward: back("combine", &moves), kept: weighed(&moves), ..Part::default() };
+    let mut combine =
+        Part { forward: back(shape, "combine", &moves), kept: weighed(&moves), ..Part::default() };
     if region {
         leave(shape, output, &mut combine);
     }
@@ -92,12 +93,14 @@ fn visits(shape: &Shape, experts: &Experts, region: bool) -> Visits {
     let rows = (copies * expert_tensor as f64 * of_ranks.busiest).ceil() as usize;
     // A node gets a token once at most.
     let once = (nodes_of_a_token(experts, nodes) * of_nodes.busiest).min(nodes as f64);
+    let once_a_rank = (nodes_of_a_token(experts, mesh.expert) * of_ranks.busiest).min(mesh.expert as f64);
     Visits {
         token: shape.activations(shape.hidden),
         own,
         sent: (copies * of_ranks.mean).ceil() as usize,
         rows: rows.next_multiple_of(together),
         node_rows: own as f64 * once,
+        rank_rows: own as f64 * once_a_rank,
         expert: mesh.expert,
         inner: mesh.expert_inner,
         expert_tensor,
@@ -163,6 +166,10 @@ fn there(shape: &Shape, module: &'static str, moves: &[Move], weighed: Weighed) 
             copy.holding(std::mem::take(&mut gathered))
         }
         Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows).doing(Does::Arrange),
+        Move::Tokens { axis, bytes } => {
+            gathered = bytes;
+            tokens_step(shape, module, axis, sent * bytes)
+        }
         Move::Exchange { kind, axis, bytes } => {
             gathered = bytes;
             Step::collective(module, kind, axis, sent * bytes, Does::Route)
@@ -172,15 +179,25 @@ fn there(shape: &Shape, module: &'static str, moves: &[Move], weighed: Weighed) 
 }
 
 /// The moves of `there` in the other direction.
-fn back(module: &'static str, moves: &[Move]) -> Vec<Step> {
+fn back(shape: &Shape, module: &'static str, moves: &[Move]) -> Vec<Step> {
     let step = |each: &Move| match *each {
         Move::Copy { tokens, copies } => Step::streaming(module, copies, tokens).doing(Does::Arrange),
         Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows).doing(Does::Arrange),
+        Move::Tokens { axis, bytes } => tokens_step(shape, module, axis, bytes),
         Move::Exchange { kind, axis, bytes } => {
             Step::collective(module, Move::reversed(kind), axis, bytes, Does::Route)
         }
     };
     moves.iter().rev().map(step).collect()
+}
+
+/// An exchange of tokens by the kernels that the stack has for it.
+fn tokens_step(shape: &Shape, module: &'static str, axis: Axis, bytes: Bytes) -> Step {
+    let step = Step::collective(module, CollectiveKind::AllToAll, axis, bytes, Does::Route);
+    match &shape.stack.dispatch_multiprocessors {
+        Some(count) => step.called(CollectiveCall::TokenKernel { multiprocessors: count.value }),
+        None => step,
+    }
 }
 
 /// The experts' outputs as they are weighed, kept for the gradient of the gates.

@@ -5,7 +5,7 @@ use crate::process;
 use crate::shape::Shape;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{Axis, Channel, Pass, Stream, Work};
+use trainwright_spec::program::{Axis, Channel, CollectiveCall, Pass, Stream, Work};
 use trainwright_spec::stack::PipelineOverlap;
 use trainwright_spec::units::Bytes;
 
@@ -97,7 +97,8 @@ pub(crate) fn receive(
         let shape = Shape::of(plan);
         let tensors = tensors_into(plan, stage_entered(channel));
         let bytes = shape.activations(tensors * shape.tokens() * shape.hidden);
-        let work = Work::Collective { kind: CollectiveKind::AllGather, axis: Axis::Tensor, bytes };
+        let call = CollectiveCall::Single;
+        let work = Work::Collective { kind: CollectiveKind::AllGather, axis: Axis::Tensor, bytes, call };
         // The pass cannot begin without it, and the passes before do not know of it.
         emitter.in_line("gather message", pass, work);
     }

@@ -2,7 +2,7 @@
 
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Access, Axis, Does, Kernel};
+use trainwright_spec::program::{Access, Axis, CollectiveCall, Does, Kernel};
 use trainwright_spec::units::Bytes;
 
 /// One op of a part.
@@ -36,6 +36,8 @@ pub(crate) enum StepWork {
         axis: Axis,
         /// Size of the whole tensor.
         bytes: Bytes,
+        /// What performs it.
+        call: CollectiveCall,
         /// Whether the next kernel need not wait for it, only the one after that.
         beside_next: bool,
     },
@@ -85,7 +87,8 @@ impl Step {
         bytes: Bytes,
         does: Does,
     ) -> Step {
-        let work = StepWork::Collective { kind, axis, bytes, beside_next: false };
+        let call = CollectiveCall::Single;
+        let work = StepWork::Collective { kind, axis, bytes, call, beside_next: false };
         Step { module, does, half: Half::Input, work }
     }
 
@@ -93,6 +96,14 @@ impl Step {
     pub fn beside(mut self, beside_next: bool) -> Step {
         if let StepWork::Collective { beside_next: beside, .. } = &mut self.work {
             *beside = beside_next;
+        }
+        self
+    }
+
+    /// The same collective, performed by `call`.
+    pub fn called(mut self, call: CollectiveCall) -> Step {
+        if let StepWork::Collective { call: by, .. } = &mut self.work {
+            *by = call;
         }
         self
     }

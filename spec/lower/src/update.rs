@@ -13,10 +13,10 @@ use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::{Divided, Reduction};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{
-    Access, Axis, CopyDirection, HostUpdate, Kernel, LayerSpan, Pass, Place, Segment, Stream, Task,
-    UpdateStep, Work,
+    Access, Axis, CollectiveCall, CopyDirection, HostUpdate, Kernel, LayerSpan, Pass, Place, Segment, Stream,
+    Task, UpdateStep, Work,
 };
-use trainwright_spec::stack::Fusion;
+use trainwright_spec::stack::{Fusion, WeightGather};
 use trainwright_spec::units::Bytes;
 
 /// The last call of `pipeline_rank`.
@@ -68,7 +68,8 @@ impl<'a> Update<'a> {
     }
 
     fn all_reduce(&mut self, module: &'static str, step: UpdateStep, axis: Axis, bytes: Bytes) {
-        self.step(module, step, Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes });
+        let call = CollectiveCall::Single;
+        self.step(module, step, Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes, call });
     }
 
     fn layers(&self) -> impl Iterator<Item = &'a Layer> + use<'_, 'a> {
@@ -239,9 +240,13 @@ impl<'a> Update<'a> {
         if !plan.shards_optimizer() || plan.divides(Divided::Weights) || gathers_updated(plan) {
             return;
         }
-        let calls = self.launches(plan.stack.weight_gather);
+        let (calls, call) = match plan.stack.weight_gather {
+            WeightGather::Fused => (1, CollectiveCall::Single),
+            WeightGather::Separate => (self.tensors(), CollectiveCall::Single),
+            WeightGather::Coalesced => (self.tensors(), CollectiveCall::Coalesced),
+        };
         for work in gathers(plan, &self.copies) {
-            for work in divided(work, calls) {
+            for work in divided(work, calls, call) {
                 self.step("gather weights", UpdateStep::GatherWeights, work);
             }
         }
@@ -266,11 +271,12 @@ fn streaming(access: Access, read: Bytes, written: Bytes) -> Work {
     Work::Compute(Kernel::Streaming { access, read, written })
 }
 
-/// A collective as `parts` equal ones.
-fn divided(work: Work, parts: u64) -> Vec<Work> {
+/// A collective as `parts` equal ones, each performed by `call`.
+fn divided(work: Work, parts: u64, call: CollectiveCall) -> Vec<Work> {
     match work {
-        Work::Collective { kind, axis, bytes } => {
-            vec![Work::Collective { kind, axis, bytes: bytes * (1.0 / parts as f64) }; parts as usize]
+        Work::Collective { kind, axis, bytes, .. } => {
+            let part = Work::Collective { kind, axis, bytes: bytes * (1.0 / parts as f64), call };
+            vec![part; parts as usize]
         }
         work => vec![work],
     }

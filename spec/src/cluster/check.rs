@@ -115,6 +115,7 @@ fn check_node(node: &Node, nodes: usize) -> Result<(), Fault> {
             ("reported_latency", &nics.reported_latency),
             ("message_time", &nics.message_time),
             ("exchange_ramp", &nics.exchange_ramp),
+            ("ring_gap", &nics.ring_gap),
         ];
         for (key, time) in times.iter().filter_map(|(key, time)| Some((key, time.as_ref()?))) {
             short(&format!("node.nics.{key}"), time.value)?;
@@ -193,6 +194,9 @@ fn check_interconnect(key: &str, interconnect: &Interconnect) -> Result<(), Faul
     at_least(&format!("{key}.bandwidth"), &interconnect.bandwidth.value, SLOWEST_LINK)?;
     part(&format!("{key}.efficiency"), interconnect.efficiency.value)?;
     short(&format!("{key}.latency"), interconnect.latency.value)?;
+    if let Some(exchange) = &interconnect.exchange_efficiency {
+        part(&format!("{key}.exchange_efficiency"), exchange.value)?;
+    }
     if let Some(ramp) = &interconnect.ramp {
         short(&format!("{key}.ramp"), ramp.value)?;
     }
@@ -249,6 +253,9 @@ fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
     if let Some(communication) = &gpu.communication {
         at_least_one("node.gpu.communication.channels", communication.channels.value)?;
         at_least_one("node.gpu.communication.channels_per_nic", communication.channels_per_nic.value)?;
+        if let Some(rate) = &communication.token_rate {
+            at_least("node.gpu.communication.token_rate", &rate.value, SLOWEST_LINK)?;
+        }
         let (channels, most) = (communication.channels.value, gpu.multiprocessors.value);
         if channels >= most {
             let allowed = format!("fewer than the {most} multiprocessors");

@@ -205,6 +205,7 @@ pub fn dispatcher(dispatcher: &dyn Dispatcher) -> String {
         sent: tokens * per_token,
         rows: tokens * per_token,
         node_rows: (nodes_per_token * tokens) as f64,
+        rank_rows: (per_token * tokens) as f64,
         expert,
         inner,
         expert_tensor: 1,
@@ -212,6 +213,9 @@ pub fn dispatcher(dispatcher: &dyn Dispatcher) -> String {
     let exchange = |each: Move| match each {
         Move::Exchange { kind, axis, bytes } => {
             Some(json!({ "collective": kind.name(), "axis": axis.name(), "bytes": bytes }))
+        }
+        Move::Tokens { axis, bytes } => {
+            Some(json!({ "kernel": "tokens", "axis": axis.name(), "bytes": bytes }))
         }
         Move::Copy { .. } | Move::Sort(_) => None,
     };

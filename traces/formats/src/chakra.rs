@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use thiserror::Error;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{
-    Call, Channel, CopyDirection, Op, Program, RankProgram, Segment, Stream, Work,
+    Call, Channel, CollectiveCall, CopyDirection, Op, Program, RankProgram, Segment, Stream, Work,
 };
 use trainwright_spec::units::Picoseconds;
 use trainwright_timeline::workload::{Cost, Need};
@@ -268,10 +268,17 @@ fn node(
             set("comm_size", Value::Int64(bytes.get() as i64));
             NodeType::Receive
         }
-        Work::Collective { kind, axis, bytes } => {
+        Work::Collective { kind, axis, bytes, call } => {
             set("comm_type", Value::Int64(collective(*kind)));
             if *kind == CollectiveKind::SendReceive {
                 set(KIND, Value::Text(kind.to_string()));
+            }
+            match call {
+                CollectiveCall::Single => {}
+                CollectiveCall::Coalesced => set(COALESCED, Value::Bool(true)),
+                CollectiveCall::TokenKernel { multiprocessors } => {
+                    set(TOKEN_MULTIPROCESSORS, Value::Int64(*multiprocessors as i64));
+                }
             }
             set("comm_size", Value::Int64(bytes.get() as i64));
             let group = rank.groups[*axis as usize];
@@ -320,6 +327,8 @@ fn node(
 const PICOSECONDS: &str = "duration_ps";
 const STREAM: &str = "stream";
 const KIND: &str = "collective";
+const COALESCED: &str = "coalesced";
+const TOKEN_MULTIPROCESSORS: &str = "token_multiprocessors";
 const BYTES: &str = "comm_bytes";
 const MULTIPROCESSOR_BOUND: &str = "multiprocessor_bound";
 const MEMORY_BOUND: &str = "memory_bound";

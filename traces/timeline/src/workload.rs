@@ -3,7 +3,7 @@
 //! Nothing here knows the format of a trace, or what an op costs that the trace gives no time of.
 
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::program::{Pass, Stream};
+use trainwright_spec::program::{CollectiveCall, Pass, Stream};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds};
 
 /// The op lists of some ranks.
@@ -71,7 +71,7 @@ pub enum Does {
     /// Work of the host.
     Host(Picoseconds),
     /// A collective over a group, an index into `Workload::groups`.
-    Collective(CollectiveKind, Bytes, usize),
+    Collective(CollectiveKind, Bytes, CollectiveCall, usize),
     /// A message to a rank.
     Send(usize, i64, Bytes),
     /// A message with that tag from a rank.

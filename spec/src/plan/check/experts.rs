@@ -1,7 +1,7 @@
 //! Which choices about experts are legal.
 
 use super::{Fault, bad};
-use crate::experts::{ByNode, DISPATCHERS, Dispatcher, Load, Routing, dispatcher};
+use crate::experts::{ByNode, ByRank, DISPATCHERS, Dispatcher, Load, Routing, dispatcher};
 use crate::mesh::{Mesh, RankOrder};
 use crate::model::{Experts, GroupLimit, Mlp};
 use crate::plan::Plan;
@@ -48,6 +48,11 @@ impl Plan {
         if dispatcher(name).is_err() {
             let known: Vec<&str> = DISPATCHERS.iter().map(|dispatcher| dispatcher.name()).collect();
             return bad("experts.dispatcher", format!("`{name}`"), format!("known are {}", known.join(", ")));
+        }
+        if *name == ByRank.name() && self.stack.dispatch_multiprocessors.is_none() {
+            let allowed =
+                format!("stack {} has no kernels that send a token to each rank once", self.stack.name);
+            return bad("experts.dispatcher", format!("`{name}`"), allowed);
         }
         let positive = |number: f64| number > 0.0 && number.is_finite();
         if let Some(factor) = capacity_factor.filter(|factor| !positive(*factor)) {

@@ -6,14 +6,15 @@
 //! collectives; messages wait for their dependencies only.
 
 use super::{
-    Attribute, BYTES, CORES, CROWDING, ChakraError, GlobalMetadata, KIND, MEMORY_BOUND, MEMORY_TRAFFIC,
-    MODULE, MULTIPROCESSOR_BOUND, Node, NodeType, PASS, PICOSECONDS, STREAM, Value,
+    Attribute, BYTES, COALESCED, CORES, CROWDING, ChakraError, GlobalMetadata, KIND, MEMORY_BOUND,
+    MEMORY_TRAFFIC, MODULE, MULTIPROCESSOR_BOUND, Node, NodeType, PASS, PICOSECONDS, STREAM,
+    TOKEN_MULTIPROCESSORS, Value,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::limits;
-use trainwright_spec::program::{Pass, Stream};
+use trainwright_spec::program::{CollectiveCall, Pass, Stream};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds, Seconds};
 use trainwright_timeline::workload::{Cost, Does, Need, OpName, Queue, RankWork, Task, Workload};
 
@@ -214,7 +215,9 @@ impl Reader<'_> {
         Ok(match NodeType::try_from(node.kind) {
             Ok(NodeType::Send) => Does::Send(end("comm_dst")?, tag, size()?),
             Ok(NodeType::Receive) => Does::Receive(end("comm_src")?, tag),
-            Ok(NodeType::Collective) => Does::Collective(self.kind(node)?, size()?, self.group(node)?),
+            Ok(NodeType::Collective) => {
+                Does::Collective(self.kind(node)?, size()?, call(node), self.group(node)?)
+            }
             Ok(NodeType::MemoryLoad | NodeType::MemoryStore) => Does::Copy(cost),
             Ok(NodeType::Compute) if of_host => Does::Host(time),
             Ok(NodeType::Compute) => {
@@ -268,6 +271,17 @@ impl Reader<'_> {
         known.ok_or_else(|| {
             self.refuse(node, &format!("is of the group `{name}`, whose ranks nobody says: give --groups"))
         })
+    }
+}
+
+/// What performs a node's collective.
+fn call(node: &Node) -> CollectiveCall {
+    let of_tokens =
+        number(&node.attributes, TOKEN_MULTIPROCESSORS).and_then(|count| usize::try_from(count).ok());
+    match (of_tokens, value(&node.attributes, COALESCED)) {
+        (Some(multiprocessors), _) if multiprocessors > 0 => CollectiveCall::TokenKernel { multiprocessors },
+        (_, Some(Value::Bool(true))) => CollectiveCall::Coalesced,
+        _ => CollectiveCall::Single,
     }
 }
 
