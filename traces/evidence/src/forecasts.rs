@@ -15,7 +15,8 @@ pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec
     let predict = |run: &Run| {
         let mut plan = run.plan()?;
         calibration.apply(&mut plan.cluster, &mut plan.stack);
-        Ok(Prediction { band: calibration.band.map(|band| (band.low, band.high)), ..predict(&plan)? })
+        let band = calibration.band.map(|band| (band.low, band.high));
+        Ok(Prediction { band, remark: run.remark(), ..predict(&plan)? })
     };
     runs.par_iter().map(|run| run.as_ref().map_err(NoPlan::clone).and_then(predict)).collect()
 }
@@ -34,6 +35,7 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
     let printed = reported_memory(plan, &memory);
     Ok(Prediction {
         stack: plan.stack.name.clone(),
+        remark: None,
         band: None,
         step_seconds: step.get(),
         ideal_seconds: at_peak.get() * (1.0 + bubble(plan)),
