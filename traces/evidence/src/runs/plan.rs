@@ -310,7 +310,10 @@ mod tests {
         let remark = |name: &str| {
             Some(format!("no stack of the catalog is the framework `Veni 2.1`: {name} stands in"))
         };
-        assert_eq!(stack("Veni 2.1", 4, "zero3"), ("megatron-core-2024".into(), remark("megatron-core-2024")));
+        assert_eq!(
+            stack("Veni 2.1", 4, "zero3"),
+            ("megatron-core-2024".into(), remark("megatron-core-2024"))
+        );
         assert_eq!(stack("Veni 2.1", 1, "hsdp:8"), ("torchtitan".into(), remark("torchtitan")));
         assert_eq!(stack("Veni 2.1", 1, ""), ("pytorch-eager".into(), remark("pytorch-eager")));
         assert_eq!(stack("nanotron", 4, ""), ("nanotron".into(), None));
