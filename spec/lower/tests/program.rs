@@ -14,8 +14,14 @@ use trainwright_spec::units::Seconds;
 
 /// GPT-2 of 12 blocks on two H100, in a pipeline of two or on two tensor ranks.
 fn program(pipeline: usize, schedule: &str, virtual_stages: usize, recompute: &str) -> Program {
-    let blocks = 12 / (pipeline * virtual_stages);
-    let stages = vec![format!("\"{blocks} {recompute}\""); pipeline * virtual_stages].join(", ");
+    let count = pipeline * virtual_stages;
+    // With a stage for each block and one at each end, those have the embedding and the head alone.
+    let blocks = |stage: usize| match count {
+        14 => usize::from(stage != 0 && stage != 13),
+        _ => 12 / count,
+    };
+    let stages: Vec<String> = (0..count).map(|stage| format!("\"{} {recompute}\"", blocks(stage))).collect();
+    let stages = stages.join(", ");
     let text = format!(
         r#"
         model = "gpt2"
@@ -41,6 +47,7 @@ fn programs() -> impl Iterator<Item = (String, Program)> {
         (1, "1f1b", 1),
         (2, "gpipe", 1),
         (2, "interleaved", 2),
+        (2, "interleaved", 7),
         (2, "zb-h1", 1),
         (2, "zb-v", 2),
         (2, "dualpipev", 2),
@@ -56,7 +63,8 @@ fn programs() -> impl Iterator<Item = (String, Program)> {
     ];
     schedules.into_iter().flat_map(move |(pipeline, schedule, virtual_stages)| {
         recompute.map(|recompute| {
-            let name = format!("{schedule} on {pipeline} pipeline ranks, recompute {recompute}");
+            let name =
+                format!("{schedule} on {pipeline} pipeline ranks x {virtual_stages}, recompute {recompute}");
             (name, program(pipeline, schedule, virtual_stages, recompute))
         })
     })
@@ -185,6 +193,9 @@ fn the_ends_of_the_model_are_the_first_and_the_last_stage() {
     let layers: Vec<Layer> = program.stages.iter().flat_map(|stage| stage.layers.clone()).collect();
     let blocks = (0..12).map(Layer::Block);
     assert_eq!(layers, [Layer::Embedding].into_iter().chain(blocks).chain([Layer::Head]).collect::<Vec<_>>());
+    let alone = program(2, "interleaved", 7, "full");
+    assert_eq!(alone.stages[0].layers, [Layer::Embedding]);
+    assert_eq!(alone.stages[13].layers, [Layer::Head]);
 }
 
 /// Time of the host to launch a forward and a backward pass of Mixtral 8x7B with four experts on each rank.

@@ -1,6 +1,6 @@
 //! The plan that a row describes.
 
-use super::stages::stages;
+use super::stages::{ends_alone, stages};
 use super::{NoPlan, Run};
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::job::Job;
@@ -71,7 +71,7 @@ impl Run {
         };
         let stages_in_all = pipeline.saturating_mul(schedule_stages);
         let layers = self.layers.ok_or_else(|| NoPlan::missing("layers"))?;
-        if stages_in_all > layers {
+        if stages_in_all > layers && !ends_alone(layers, stages_in_all) {
             return invalid(format!("`pp` x `vp` is {stages_in_all} stages of {layers} `layers`"));
         }
         let sharding = self.sharding(&mut stack)?;
