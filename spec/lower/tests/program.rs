@@ -185,6 +185,7 @@ fn a_tensor_between_ranks_has_a_message_and_one_between_stages_of_a_rank_has_non
 
 #[test]
 fn the_ends_of_the_model_are_the_first_and_the_last_stage() {
+    let alone = program(2, "interleaved", 7, "full");
     let program = program(2, "interleaved", 2, "none");
     let forward = |stage| Action { stage, kind: ActionKind::Forward, microbatch: 0 };
     let ends = |stage| (program.source(forward(stage)), program.destination(forward(stage)));
@@ -193,7 +194,6 @@ fn the_ends_of_the_model_are_the_first_and_the_last_stage() {
     let layers: Vec<Layer> = program.stages.iter().flat_map(|stage| stage.layers.clone()).collect();
     let blocks = (0..12).map(Layer::Block);
     assert_eq!(layers, [Layer::Embedding].into_iter().chain(blocks).chain([Layer::Head]).collect::<Vec<_>>());
-    let alone = program(2, "interleaved", 7, "full");
     assert_eq!(alone.stages[0].layers, [Layer::Embedding]);
     assert_eq!(alone.stages[13].layers, [Layer::Head]);
 }
