@@ -71,7 +71,7 @@ fn programs() -> impl Iterator<Item = (String, Program)> {
 }
 
 /// The ops of all calls of a stage for its first microbatch on a rank, in order.
-fn ops_of_first_microbatch<'a>(program: &'a Program, rank: usize, stage: usize) -> Vec<&'a Op> {
+fn ops_of_first_microbatch(program: &Program, rank: usize, stage: usize) -> Vec<&Op> {
     let calls = program.ranks[rank].calls.iter();
     let first = calls.filter(|call| call.action.is_some_and(|it| it.stage == stage && it.microbatch == 0));
     first.flat_map(|call| &program.segments[call.segment].ops).collect()
