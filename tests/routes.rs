@@ -292,7 +292,7 @@ fn coalesced_gathers_pay_no_gap() {
         let mut plan = draft.plan();
         plan.cluster = Cluster::from_name("aws-p5:2").unwrap();
         plan.stack.weight_gather = weight_gather;
-        let gap = gap.map(|gap| Sourced { value: Seconds::new(gap), source: "test".into() });
+        let gap = gap.map(|gap| Sourced::new(Seconds::new(gap), "test"));
         plan.cluster.node.nics.as_mut().unwrap().ring_gap = gap;
         check(Hardware::Uniform("aws-p5"), &plan).unwrap();
         let (program, costs) = (step_program(&plan), ClusterCosts::new(&plan.cluster));

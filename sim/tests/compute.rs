@@ -91,6 +91,17 @@ fn kernels_take_what_the_formula_says() {
 }
 
 #[test]
+fn grouped_products_reach_a_part_of_a_single_products_speed() {
+    let mut grouped = round_gpu();
+    grouped.achieved.grouped = Some(Sourced { value: 0.5, source: "test".into() });
+    let ratio = |count: usize| {
+        let kernel = product(count, 3 * 256, 9 * 128, 8096, Precision::Bf16);
+        kernel_time(&kernel, &grouped) / kernel_time(&kernel, &round_gpu())
+    };
+    assert_eq!([1, 2, 4].map(ratio), [1.0, 2.0, 2.0]);
+}
+
+#[test]
 fn an_unsupported_precision_takes_for_ever() {
     let v100 = gpu("v100-32gb-sxm2");
     assert!(v100.peak.contains_key(&Precision::Fp16));

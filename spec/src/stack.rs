@@ -33,6 +33,9 @@ pub struct Stack {
     /// From when on those names mean it, as `2022-05`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub since: String,
+    /// The families of plans for which it stands in for software that no stack names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stands_in_for: Vec<PlanFamily>,
     /// Whether it has Megatron's sequence parallelism.
     pub sequence_parallel: bool,
     /// Whether it can split the optimizer state over the data axis.
@@ -260,6 +263,18 @@ pub enum WeightGather {
     Coalesced,
 }
 
+/// Plans by what their software must be able to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlanFamily {
+    /// Ranks share layers or hold different ones: tensor, context, pipeline or expert ranks.
+    ModelParallel,
+    /// Data ranks alone, which share the weights too: FSDP, ZeRO-3.
+    ShardedWeights,
+    /// Data ranks alone, each with all weights.
+    Replicas,
+}
+
 /// Every stack of the catalog, read once.
 static STACKS: LazyLock<Vec<Stack>> = LazyLock::new(|| {
     catalog::names("stacks").into_iter().filter_map(|name| Stack::from_name(name).ok()).collect()
@@ -293,11 +308,13 @@ impl Stack {
             stack.frameworks.iter().filter(matches).map(String::len).max()
         };
         let longest = STACKS.iter().filter_map(matched).max()?;
-        let mut alike: Vec<&Stack> = STACKS.iter().filter(|stack| matched(stack) == Some(longest)).collect();
-        alike.sort_by(|one, other| one.since.cmp(&other.since));
-        let newer = alike.iter().position(|stack| !date.is_empty() && stack.since.as_str() > date);
-        let index = newer.unwrap_or(alike.len()).saturating_sub(1);
-        Some(alike[index].clone())
+        latest(STACKS.iter().filter(|stack| matched(stack) == Some(longest)), date)
+    }
+
+    /// The stack that stands in for software which no stack names, for plans of a family at a date (as in
+    /// `from_framework`); `None` if the catalog has no stack for the family.
+    pub fn stand_in(family: PlanFamily, date: &str) -> Option<Stack> {
+        latest(STACKS.iter().filter(|stack| stack.stands_in_for.contains(&family)), date)
     }
 
     /// Whether it has the data-parallel scheme of that name.
@@ -321,9 +338,34 @@ impl Stack {
     }
 }
 
+/// The last of the stacks that exist at a date (today, if it is empty), or the first of all if none does.
+fn latest<'a>(stacks: impl Iterator<Item = &'a Stack>, date: &str) -> Option<Stack> {
+    let mut stacks: Vec<&Stack> = stacks.collect();
+    stacks.sort_by(|one, other| one.since.cmp(&other.since));
+    let newer = stacks.iter().position(|stack| !date.is_empty() && stack.since.as_str() > date);
+    let index = newer.unwrap_or(stacks.len()).saturating_sub(1);
+    stacks.get(index).map(|stack| (*stack).clone())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn software_without_a_stack_gets_the_latest_of_its_family() {
+        let check = |family, date, expected: &str| {
+            assert_eq!(Stack::stand_in(family, date).unwrap().name, expected, "{family:?} {date}");
+        };
+        check(PlanFamily::ModelParallel, "2021-12", "megatron-lm-2021");
+        check(PlanFamily::ModelParallel, "2022-05", "megatron-lm-2022");
+        check(PlanFamily::ModelParallel, "2024-06-01", "megatron-core-2024");
+        check(PlanFamily::ModelParallel, "", "megatron-core-2025");
+        // Before all of them: the first.
+        check(PlanFamily::ModelParallel, "2017", "megatron-lm-2021");
+        check(PlanFamily::ShardedWeights, "2023-06", "pytorch-eager");
+        check(PlanFamily::ShardedWeights, "2025-01", "torchtitan");
+        check(PlanFamily::Replicas, "2025-01", "pytorch-eager");
+    }
 
     #[test]
     fn every_stack_of_the_catalog_is_read_and_has_sources() {

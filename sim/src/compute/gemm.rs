@@ -61,15 +61,15 @@ const OPERAND_LOADING: f64 = 12.0;
 
 /// Time of the products, without the launch gap; infinite if the precision is not supported.
 ///
-/// T = min over tiles and splits of √(T_a² + T_m²)
+/// T = 1 / γ · min over tiles and splits of √(T_a² + T_m²)
 /// T_a = w · 2 t_r t_c (k / s + k₀) / (φ e R), T_m = n / (φ_m β)
 ///
 /// w = ⌈c ⌈m / t_r⌉ ⌈n / t_c⌉ s / P⌉ waves of tiles, t_r × t_c the tile, s parts of the summed dim (1 unless all tiles
 /// fit in one wave), k₀ fill and drain, P multiprocessors, R the peak of one, φ the part of it that large products
-/// reach, e the tile's own efficiency; n bytes moved through memory at the reached bandwidth φ_m β: operands once,
+/// reach, e the tile's own efficiency; γ the part of a single product's speed that grouped ones reach, 1 if c = 1; n bytes moved through memory at the reached bandwidth φ_m β: operands once,
 /// results once, and with a split each part's sums written and read in fp32.
 /// Assumes that the library picks the best tile, one tile per multiprocessor at a time, and operands reused from the
-/// cache. Never above the peak, since φ and e are at most 1.
+/// cache. Never above the peak, since φ, e and γ are at most 1.
 ///
 /// Arithmetic hides memory, but not all of it, and where both take as long the product takes longer than either. The
 /// exponent 2 of the sum has no free constant. Large square products do not distinguish it from the maximum of both (mean error
@@ -83,14 +83,16 @@ pub(super) fn time(product: &Product, gpu: &Gpu) -> Seconds {
         return never;
     };
     let rate = peak * reached.value;
+    let grouped = gpu.achieved.grouped.as_ref().filter(|_| product.count > 1).map_or(1.0, |part| part.value);
     let choices = TILES.into_iter().flat_map(|tile| SPLITS.map(|parts| Choice { tile, parts }));
-    choices
+    let alone = choices
         .map(|choice| {
             let arithmetic = choice.arithmetic_time(product, gpu.multiprocessors.value, rate);
             let memory = streaming::time(Access::Elementwise, choice.traffic(product), gpu);
             root_of_squares(arithmetic, memory)
         })
-        .fold(never, Seconds::min)
+        .fold(never, Seconds::min);
+    alone / grouped
 }
 
 /// √(a² + b²), also where one of them is infinite.

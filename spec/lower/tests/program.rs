@@ -4,15 +4,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use trainwright_lower::lower_every_rank;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{
     Channel, Layer, Module, ModuleStep, Op, Pass, Program, StageEnd, Task, Work,
 };
 use trainwright_spec::schedule::{Action, ActionKind};
+use trainwright_spec::sourced::Sourced;
+use trainwright_spec::units::Seconds;
 
 /// GPT-2 of 12 blocks on two H100, in a pipeline of two or on two tensor ranks.
 fn program(pipeline: usize, schedule: &str, virtual_stages: usize, recompute: &str) -> Program {
-    let blocks = 12 / (pipeline * virtual_stages);
-    let stages = vec![format!("\"{blocks} {recompute}\""); pipeline * virtual_stages].join(", ");
+    let count = pipeline * virtual_stages;
+    // With a stage for each block and one at each end, those have the embedding and the head alone.
+    let blocks = |stage: usize| match count {
+        14 => usize::from(stage != 0 && stage != 13),
+        _ => 12 / count,
+    };
+    let stages: Vec<String> = (0..count).map(|stage| format!("\"{} {recompute}\"", blocks(stage))).collect();
+    let stages = stages.join(", ");
     let text = format!(
         r#"
         model = "gpt2"
@@ -38,6 +47,7 @@ fn programs() -> impl Iterator<Item = (String, Program)> {
         (1, "1f1b", 1),
         (2, "gpipe", 1),
         (2, "interleaved", 2),
+        (2, "interleaved", 7),
         (2, "zb-h1", 1),
         (2, "zb-v", 2),
         (2, "dualpipev", 2),
@@ -53,14 +63,15 @@ fn programs() -> impl Iterator<Item = (String, Program)> {
     ];
     schedules.into_iter().flat_map(move |(pipeline, schedule, virtual_stages)| {
         recompute.map(|recompute| {
-            let name = format!("{schedule} on {pipeline} pipeline ranks, recompute {recompute}");
+            let name =
+                format!("{schedule} on {pipeline} pipeline ranks x {virtual_stages}, recompute {recompute}");
             (name, program(pipeline, schedule, virtual_stages, recompute))
         })
     })
 }
 
 /// The ops of all calls of a stage for its first microbatch on a rank, in order.
-fn ops_of_first_microbatch<'a>(program: &'a Program, rank: usize, stage: usize) -> Vec<&'a Op> {
+fn ops_of_first_microbatch(program: &Program, rank: usize, stage: usize) -> Vec<&Op> {
     let calls = program.ranks[rank].calls.iter();
     let first = calls.filter(|call| call.action.is_some_and(|it| it.stage == stage && it.microbatch == 0));
     first.flat_map(|call| &program.segments[call.segment].ops).collect()
@@ -174,6 +185,7 @@ fn a_tensor_between_ranks_has_a_message_and_one_between_stages_of_a_rank_has_non
 
 #[test]
 fn the_ends_of_the_model_are_the_first_and_the_last_stage() {
+    let alone = program(2, "interleaved", 7, "full");
     let program = program(2, "interleaved", 2, "none");
     let forward = |stage| Action { stage, kind: ActionKind::Forward, microbatch: 0 };
     let ends = |stage| (program.source(forward(stage)), program.destination(forward(stage)));
@@ -182,4 +194,49 @@ fn the_ends_of_the_model_are_the_first_and_the_last_stage() {
     let layers: Vec<Layer> = program.stages.iter().flat_map(|stage| stage.layers.clone()).collect();
     let blocks = (0..12).map(Layer::Block);
     assert_eq!(layers, [Layer::Embedding].into_iter().chain(blocks).chain([Layer::Head]).collect::<Vec<_>>());
+    assert_eq!(alone.stages[0].layers, [Layer::Embedding]);
+    assert_eq!(alone.stages[13].layers, [Layer::Head]);
+}
+
+/// Time of the host to launch a forward and a backward pass of Mixtral 8x7B with four experts on each rank.
+fn launches(grouped: &[(Precision, Seconds)]) -> [Seconds; 2] {
+    let text = r#"
+        model = "mixtral-8x7b"
+        cluster = "dgx-b200"
+        stack = "megatron-core-2025"
+        job = { sequence = 1024, global_batch = 8, precision = "mxfp8", optimizer = "adamw", gradient_clipping = true }
+        mesh = { tensor = 1, pipeline = 1, data = 8, expert = 2 }
+        micro_batch = 1
+        schedule = "1f1b"
+        virtual_stages = 1
+        sequence_parallel = false
+        data_sharding = "zero1"
+        stages = ["32 none"]
+    "#;
+    let mut plan = Plan::from_toml(text, "plan.toml").unwrap();
+    let host = plan.stack.host.as_mut().unwrap();
+    let sourced = |value| Sourced { value, source: "test".into() };
+    host.grouped = grouped.iter().map(|(precision, time)| (*precision, sourced(*time))).collect();
+    let program = lower_every_rank(&plan);
+    [Pass::Forward, Pass::Backward].map(|pass| {
+        let mut ops = program.segments.iter().flat_map(|segment| &segment.ops);
+        let launch = ops.find(|op| op.module == "launch" && op.pass == pass).unwrap();
+        match launch.work {
+            Work::Process(time) => time,
+            ref other => panic!("launching is {other:?}"),
+        }
+    })
+}
+
+#[test]
+fn the_host_takes_time_for_each_product_of_a_group_in_its_precision() {
+    let of_product = Seconds::new(1e-4);
+    let without = launches(&[]);
+    let added = |grouped: &[(Precision, Seconds)]| {
+        let with = launches(grouped);
+        [0, 1].map(|pass| ((with[pass] - without[pass]).get() * 1e6).round())
+    };
+    // 32 blocks, 4 experts, 2 products forward and 4 backward of 100 µs each.
+    assert_eq!(added(&[(Precision::MxFp8, of_product)]), [25_600.0, 51_200.0]);
+    assert_eq!(added(&[(Precision::Fp8, of_product)]), [0.0, 0.0]);
 }

@@ -241,6 +241,9 @@ fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
     for (key, achieved) in parts {
         part(&format!("node.gpu.achieved.{key}"), achieved.value)?;
     }
+    if let Some(grouped) = &gpu.achieved.grouped {
+        part("node.gpu.achieved.grouped", grouped.value)?;
+    }
     for (version, reached) in &gpu.achieved.attention {
         let key = format!("node.gpu.achieved.attention.{}", version.name());
         part(&format!("{key}.forward"), reached.forward.value)?;

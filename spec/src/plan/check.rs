@@ -208,8 +208,15 @@ impl Plan {
             let allowed = format!("the model has {}", self.model.layers());
             return bad("stages", format!("{placed} blocks in all"), allowed);
         }
-        pipeline_allowed(&self.model, shape.stages())
-            .or_else(|allowed| bad("mesh.pipeline", self.mesh.pipeline.to_string(), allowed))
+        let inner = self.stages.len().saturating_sub(2);
+        if inner > self.model.layers() {
+            let layers = self.model.layers();
+            let allowed = format!(
+                "{inner} stages between the first and the last are more than the model's {layers} blocks"
+            );
+            return bad("mesh.pipeline", self.mesh.pipeline.to_string(), allowed);
+        }
+        Ok(())
     }
 
     /// Whether the context axis can share the attention of every block.

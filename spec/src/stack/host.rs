@@ -1,8 +1,10 @@
 //! The work of the host for a GPU: it launches each op, talks to its neighbours and closes the step.
 
+use crate::precision::Precision;
 use crate::sourced::Sourced;
 use crate::units::Seconds;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Time of one process on its processor.
 ///
@@ -19,6 +21,10 @@ pub struct HostTimes {
     /// way: threads that poll the network take the processors from the group's processes, which wait for the slowest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collective: Option<Sourced<Seconds>>,
+    /// For each product of a group, to prepare its operands in the precision of the products and to launch what they need: one
+    /// call for each local expert; left out for a precision: none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub grouped: BTreeMap<Precision, Sourced<Seconds>>,
     /// On each side of a message between stages, before it starts: describing the tensors, waiting for the GPU.
     pub message: Sourced<Seconds>,
     /// Once a step, between the update and the next step: data, logging, checks.

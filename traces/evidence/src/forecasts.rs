@@ -38,6 +38,7 @@ pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec
             fits_with: memory
                 .as_ref()
                 .map(|known| known.fraction_below(capacity / prediction.used_memory_gb)),
+            remark: run.remark(),
             ..prediction
         })
     };
@@ -58,6 +59,7 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
     let printed = reported_memory(plan, &memory);
     Ok(Prediction {
         stack: plan.stack.name.clone(),
+        remark: None,
         band: None,
         memory_band: None,
         places: [None; 2],

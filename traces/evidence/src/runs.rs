@@ -8,6 +8,7 @@
 //! states. Nothing here reads a measurement on the way from a row to its plan.
 
 mod cluster;
+mod experts;
 mod model;
 mod plan;
 mod row;

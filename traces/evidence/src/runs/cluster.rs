@@ -22,12 +22,12 @@ impl Run {
     pub fn cluster(&self) -> Result<Cluster, NoPlan> {
         let gpus = self.gpus.ok_or_else(|| NoPlan::missing("gpus"))?;
         let mut node = self.node()?;
-        let per_node = match self.intra_node.as_str() {
+        let per_node = match self.rack() {
             // A rack is one NVLink domain, of which a job has an even part.
-            "nvl72" => {
+            Some(_) => {
                 (1..=node.gpus.value.min(gpus)).rev().find(|size| gpus.is_multiple_of(*size)).unwrap_or(1)
             }
-            _ => self.gpus_per_node.unwrap_or(node.gpus.value).min(gpus),
+            None => self.gpus_per_node.unwrap_or(node.gpus.value).min(gpus),
         };
         if !gpus.is_multiple_of(per_node) {
             let message = format!("`gpus` is {gpus}; they do not fill nodes of {per_node} (`gpus_per_node`)");
@@ -46,6 +46,11 @@ impl Run {
         // The catalog's cluster of this node, with another number of nodes.
         let cluster = Cluster::from_name(&node.name).map_err(|error| NoPlan::Invalid(error.to_string()))?;
         Ok(Cluster { name, nodes, node, ..cluster })
+    }
+
+    /// GPUs of the rack that is one NVLink domain, from its name: 72 of `nvl72`; `None` for other links.
+    fn rack(&self) -> Option<usize> {
+        self.intra_node.strip_prefix("nvl")?.parse().ok()
     }
 
     fn node(&self) -> Result<Node, NoPlan> {
@@ -67,8 +72,7 @@ impl Run {
             "nvswitch" => !(nvlink && switched),
             "nvlink" => !nvlink,
             "pcie" => nvlink,
-            "nvl72" => node.gpus.value < 36,
-            _ => false,
+            _ => self.rack().is_some_and(|gpus| node.gpus.value != gpus),
         };
         let between = match &node.nics {
             Some(nics) => !self.inter_node.is_empty() && !nics.kind.starts_with(&self.inter_node),
@@ -89,5 +93,38 @@ impl Run {
             + 100.0 * f64::from(between)
             + 10.0 * bandwidth
             + size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The catalog's node and GPUs per node of 256 GPUs.
+    fn node(gpu: &str, intra_node: &str, gpus_per_node: usize) -> (String, usize) {
+        let run = Run {
+            gpu: gpu.into(),
+            gpus: Some(256),
+            gpus_per_node: Some(gpus_per_node),
+            intra_node: intra_node.into(),
+            inter_node: "infiniband".into(),
+            ..Run::default()
+        };
+        let node = run.cluster().unwrap().node;
+        (node.name, node.gpus.value)
+    }
+
+    #[test]
+    fn a_rack_has_as_many_gpus_as_its_name_says() {
+        // 64 is the largest part of a rack of 72 that divides 256 GPUs, 32 that of a rack of 36.
+        assert_eq!(node("gb200", "nvl72", 4), ("gb200-nvl72".into(), 64));
+        assert_eq!(node("gb200", "nvl36", 4), ("gb200-nvl36".into(), 32));
+        assert_eq!(node("gb300", "nvl72", 4), ("gb300-nvl72".into(), 64));
+    }
+
+    #[test]
+    fn v100s_with_16_gb_are_in_nodes_of_four_or_eight() {
+        assert_eq!(node("v100-16gb-sxm2", "nvlink", 4), ("jean-zay-v100-16gb".into(), 4));
+        assert_eq!(node("v100-16gb-sxm2", "nvlink", 8), ("aws-p3".into(), 8));
     }
 }

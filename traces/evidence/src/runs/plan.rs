@@ -1,6 +1,6 @@
 //! The plan that a row describes.
 
-use super::stages::stages;
+use super::stages::{ends_alone, stages};
 use super::{NoPlan, Run};
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::job::Job;
@@ -9,7 +9,7 @@ use trainwright_spec::plan::{Offload, Piece, Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{FlashVersion, Place};
 use trainwright_spec::schedule::schedule;
-use trainwright_spec::stack::{AttentionKernel, Fusion, Stack};
+use trainwright_spec::stack::{AttentionKernel, Fusion, PlanFamily, Stack};
 
 /// The software of a row that names none, neither in its column nor in its source.
 const SOFTWARE: &str = "Megatron-LM";
@@ -71,7 +71,7 @@ impl Run {
         };
         let stages_in_all = pipeline.saturating_mul(schedule_stages);
         let layers = self.layers.ok_or_else(|| NoPlan::missing("layers"))?;
-        if stages_in_all > layers {
+        if stages_in_all > layers && !ends_alone(layers, stages_in_all) {
             return invalid(format!("`pp` x `vp` is {stages_in_all} stages of {layers} `layers`"));
         }
         let sharding = self.sharding(&mut stack)?;
@@ -79,12 +79,8 @@ impl Run {
         let sequence_parallel = tensor > 1 && self.sequence_parallel.unwrap_or(stack.sequence_parallel);
         stack.sequence_parallel |= sequence_parallel;
         let model = self.model(&stack)?;
-        let expert = self.ep.unwrap_or(1);
-        let stage_ranks = tensor * context * data;
-        let mut mesh = Mesh { context, expert, ..Mesh::new(tensor, pipeline, data) };
-        if expert > 1 && !stage_ranks.is_multiple_of(expert * tensor) {
-            mesh.expert_tensor = Some(1);
-        }
+        let mut mesh = Mesh { context, ..Mesh::new(tensor, pipeline, data) };
+        let experts = self.place_experts(&mut mesh, cluster.node.gpus.value)?;
         mesh.shard = sharding.ranks;
         let plan = Plan {
             micro_batch,
@@ -99,7 +95,7 @@ impl Run {
             offload: self.offload()?,
             data: Default::default(),
             mesh,
-            experts: Default::default(),
+            experts,
             job: Job {
                 sequence: self.seq_len.ok_or_else(|| NoPlan::missing("seq_len"))?,
                 global_batch,
@@ -115,16 +111,44 @@ impl Run {
         Ok(plan)
     }
 
-    /// The catalog's stack of that software at that date, with the row's kernels if it names them.
-    fn stack(&self) -> Result<Stack, NoPlan> {
-        let unknown =
-            || NoPlan::Unsupported(format!("no stack of the catalog is the framework `{}`", self.framework));
-        let stack = match self.framework.as_str() {
+    /// How the forecast departs from the row; `None` if it does not.
+    pub fn remark(&self) -> Option<String> {
+        let stack = match self.named_stack() {
+            Some(_) => None,
+            None => self.stand_in(),
+        }?;
+        Some(format!(
+            "no stack of the catalog is the framework `{}`: {} stands in",
+            self.framework, stack.name
+        ))
+    }
+
+    /// The catalog's stack of the row's software at its date.
+    fn named_stack(&self) -> Option<Stack> {
+        match self.framework.as_str() {
             "" => Stack::from_framework(&self.source, true, &self.date)
                 .or_else(|| Stack::from_framework(SOFTWARE, false, &self.date)),
             name => Stack::from_framework(name, false, &self.date),
+        }
+    }
+
+    /// The catalog's stack for plans of this family, where none is the row's software.
+    fn stand_in(&self) -> Option<Stack> {
+        let shares_layers = [self.tp, self.pp, self.cp, self.ep].into_iter().flatten().any(|ranks| ranks > 1);
+        let scheme = self.data_sharding.split(':').next().unwrap_or_default();
+        let family = match scheme {
+            _ if shares_layers => PlanFamily::ModelParallel,
+            "zero3" | "hsdp" | "zero2-fsdp" => PlanFamily::ShardedWeights,
+            _ => PlanFamily::Replicas,
         };
-        let stack = stack.ok_or_else(unknown)?;
+        Stack::stand_in(family, &self.date)
+    }
+
+    /// The stack of the row's software, or the one that stands in for it, with the row's kernels if it names them.
+    fn stack(&self) -> Result<Stack, NoPlan> {
+        let unknown =
+            || NoPlan::Unsupported(format!("no stack of the catalog is the framework `{}`", self.framework));
+        let stack = self.named_stack().or_else(|| self.stand_in()).ok_or_else(unknown)?;
         let attention = match self.attention_kernel.as_str() {
             "" => stack.attention,
             "unfused" => AttentionKernel::Unfused,
@@ -264,5 +288,35 @@ struct Chosen {
 impl Chosen {
     fn of(&self, block: usize) -> Recompute {
         if (block + 1).is_multiple_of(self.every) { self.choice } else { Recompute::None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_of_unknown_software_is_forecast_with_the_stack_of_its_family_and_says_so() {
+        let stack = |framework: &str, pp: usize, data_sharding: &str| {
+            let run = Run {
+                framework: framework.into(),
+                date: "2024-06".into(),
+                pp: Some(pp),
+                data_sharding: data_sharding.into(),
+                ..Run::default()
+            };
+            (run.stack().unwrap().name, run.remark())
+        };
+        let remark = |name: &str| {
+            Some(format!("no stack of the catalog is the framework `Veni 2.1`: {name} stands in"))
+        };
+        assert_eq!(
+            stack("Veni 2.1", 4, "zero3"),
+            ("megatron-core-2024".into(), remark("megatron-core-2024"))
+        );
+        assert_eq!(stack("Veni 2.1", 1, "hsdp:8"), ("torchtitan".into(), remark("torchtitan")));
+        assert_eq!(stack("Veni 2.1", 1, ""), ("pytorch-eager".into(), remark("pytorch-eager")));
+        assert_eq!(stack("nanotron", 4, ""), ("nanotron".into(), None));
+        assert_eq!(stack("", 4, ""), ("megatron-core-2024".into(), None));
     }
 }

@@ -81,6 +81,11 @@ pub struct Run {
     /// Expert ranks; blank: 1.
     #[serde(deserialize_with = "count")]
     pub ep: Option<usize>,
+    /// Ranks that share each expert; blank: the tensor ranks, or 1 where those do not divide.
+    #[serde(deserialize_with = "count")]
+    pub etp: Option<usize>,
+    /// How tokens come to their experts: `alltoall`, `allgather`, `deepep`, `hybridep`; blank: `alltoall`.
+    pub dispatcher: String,
     /// Data ranks; blank: what is left of the GPUs.
     #[serde(deserialize_with = "count")]
     pub dp: Option<usize>,

@@ -20,6 +20,11 @@ pub(super) fn stages(
     sizes.into_iter().map(blocks).collect()
 }
 
+/// Whether the stages are one for each block and one for the head alone, or also one for the embedding alone.
+pub(super) fn ends_alone(layers: usize, stages: usize) -> bool {
+    [layers.checked_add(1), layers.checked_add(2)].contains(&Some(stages))
+}
+
 /// l / s to each, and the remainder one each to the first stages; but
 /// if l + 2 or l + 1 divides, both ends or the last stage get one block less than the others.
 fn by_blocks(layers: usize, stages: usize) -> Vec<usize> {
@@ -81,5 +86,8 @@ mod tests {
         // 9 on 4: neither 10 nor 11 divides.
         assert_eq!(by_blocks(9, 4), [3, 2, 2, 2]);
         assert_eq!(by_blocks(3, 1), [3]);
+        // A stage for the embedding alone and one for the head alone, or for the head.
+        assert_eq!(by_blocks(2, 4), [0, 1, 1, 0]);
+        assert_eq!(by_blocks(3, 4), [1, 1, 1, 0]);
     }
 }

@@ -36,6 +36,8 @@ pub struct Table {
 pub struct Prediction {
     /// The stack of the row.
     pub stack: String,
+    /// How the forecast departs from the row, if it does: `Run::remark`.
+    pub remark: Option<String>,
     /// Time of a step, in seconds.
     pub step_seconds: f64,
     /// 10th and 90th percentile of measured over forecast step times.
@@ -166,7 +168,7 @@ impl Prediction {
             percent(self.exposed_percent),
             error.map_or_else(String::new, percent),
             "ok".into(),
-            String::new(),
+            self.remark.clone().unwrap_or_default(),
             format!("{:.3}", self.used_memory_gb),
             self.stack.clone(),
             end(|(low, _)| low),

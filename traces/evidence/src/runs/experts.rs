@@ -1,0 +1,86 @@
+//! How a row's experts are spread over ranks, and how tokens come to them.
+
+use super::{NoPlan, Run};
+use trainwright_spec::experts::Routing;
+use trainwright_spec::mesh::Mesh;
+
+/// Dispatchers by the names that software gives them: where the experts of a layer are on several nodes, and on one.
+const DISPATCHERS: [(&str, [&str; 2]); 4] = [
+    ("alltoall", ["all-to-all"; 2]),
+    ("allgather", ["all-gather"; 2]),
+    ("deepep", ["by-node", "by-rank"]),
+    ("hybridep", ["by-node", "by-rank"]),
+];
+
+impl Run {
+    /// Places the experts on a mesh whose nodes have `gpus_per_node` GPUs; returns how tokens come to them.
+    ///
+    /// # Errors
+    /// `Unsupported` for an unknown dispatcher.
+    pub(super) fn place_experts(&self, mesh: &mut Mesh, gpus_per_node: usize) -> Result<Routing, NoPlan> {
+        let expert = self.ep.unwrap_or(1);
+        mesh.expert = expert;
+        mesh.expert_tensor = self.etp.or_else(|| {
+            let divides = mesh.stage_ranks().is_multiple_of(expert.saturating_mul(mesh.tensor));
+            (expert > 1 && !divides).then_some(1)
+        });
+        if self.dispatcher.is_empty() {
+            return Ok(Routing::default());
+        }
+        let known = DISPATCHERS.iter().find(|(name, _)| *name == self.dispatcher);
+        let Some((_, [over_nodes, in_node])) = known else {
+            return Err(NoPlan::Unsupported(format!("`dispatcher` is `{}`", self.dispatcher)));
+        };
+        // Neighbouring expert ranks that share a node: the most that divide both.
+        let share_a_node = |inner: &usize| {
+            expert.is_multiple_of(*inner) && gpus_per_node.is_multiple_of(inner * mesh.expert_tensor())
+        };
+        let inner = (1..=expert.min(gpus_per_node)).rev().find(share_a_node).unwrap_or(1);
+        let name = if inner < expert { *over_nodes } else { *in_node };
+        if name == "by-node" {
+            mesh.expert_inner = inner;
+        }
+        Ok(Routing { dispatcher: name.into(), ..Routing::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ranks of an expert, neighbouring expert ranks of a node, and the dispatcher, of a row with 2 tensor ranks and 64
+    /// data ranks on nodes of 8 GPUs.
+    fn placed(ep: usize, etp: Option<usize>, dispatcher: &str) -> (usize, usize, String) {
+        let run = Run { ep: Some(ep), etp, dispatcher: dispatcher.into(), ..Run::default() };
+        let mut mesh = Mesh::new(2, 1, 64);
+        let routing = run.place_experts(&mut mesh, 8).unwrap();
+        (mesh.expert_tensor(), mesh.expert_inner, routing.dispatcher)
+    }
+
+    #[test]
+    fn an_expert_is_on_the_tensor_ranks_unless_the_row_says_otherwise() {
+        assert_eq!(placed(64, None, ""), (2, 1, "all-to-all".into()));
+        assert_eq!(placed(64, Some(1), ""), (1, 1, "all-to-all".into()));
+        // 128 x 2 ranks of experts do not divide the 128 ranks of a stage.
+        assert_eq!(placed(128, None, ""), (1, 1, "all-to-all".into()));
+    }
+
+    #[test]
+    fn deepep_goes_by_nodes_where_experts_are_on_several() {
+        // 8 GPUs of a node: 8 experts of one rank each, or 4 of two.
+        assert_eq!(placed(64, Some(1), "deepep"), (1, 8, "by-node".into()));
+        assert_eq!(placed(64, None, "hybridep"), (2, 4, "by-node".into()));
+        assert_eq!(placed(8, Some(1), "hybridep"), (1, 1, "all-to-all".into()));
+        assert_eq!(placed(64, Some(1), "alltoall"), (1, 1, "all-to-all".into()));
+    }
+
+    #[test]
+    fn every_dispatcher_of_the_table_is_known_and_others_are_refused() {
+        for name in DISPATCHERS.iter().flat_map(|(_, names)| names) {
+            assert!(trainwright_spec::experts::dispatcher(name).is_ok(), "{name}");
+        }
+        let run = Run { ep: Some(8), dispatcher: "pigeon".into(), ..Run::default() };
+        let refused = run.place_experts(&mut Mesh::new(1, 1, 8), 8).unwrap_err();
+        assert_eq!(refused.to_string(), "`dispatcher` is `pigeon`");
+    }
+}
