@@ -93,7 +93,7 @@ fn kernels_take_what_the_formula_says() {
 #[test]
 fn grouped_products_reach_a_part_of_a_single_products_speed() {
     let mut grouped = round_gpu();
-    grouped.achieved.grouped = Some(Sourced { value: 0.5, source: "test".into() });
+    grouped.achieved.grouped = Some(Sourced::new(0.5, "test"));
     let ratio = |count: usize| {
         let kernel = product(count, 3 * 256, 9 * 128, 8096, Precision::Bf16);
         kernel_time(&kernel, &grouped) / kernel_time(&kernel, &round_gpu())

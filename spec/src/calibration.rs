@@ -9,6 +9,11 @@
 //! parameter = "matrix"                  # a file of spec/catalog/parameters
 //! of = "ampere"                         # whose
 //! factor = 0.94
+//!
+//! [[factors]]
+//! parameter = "matrix"
+//! of = "any"                            # of each owner without a factor: the family's mean
+//! factor = 0.97
 //! ```
 //!
 //! Nothing here knows how factors are found.
@@ -39,6 +44,8 @@ pub struct Parameter {
     pub meaning: String,
     /// The kind of entry that has a factor of its own.
     pub of: Owner,
+    /// What it measures.
+    pub kind: Kind,
     /// The least factor that is physical.
     pub low: f64,
     /// The largest.
@@ -58,6 +65,21 @@ pub enum Owner {
     /// A kind of NIC.
     Kind,
 }
+
+/// What a parameter measures: this says in which direction a slower machine moves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A rate: less is slower.
+    Rate,
+    /// A time: more is slower.
+    Time,
+    /// An amount of work: the machine's speed does not change it.
+    Bytes,
+}
+
+/// The owner whose factor applies to each owner that has none: the family's mean.
+pub const ANY: &str = "any";
 
 /// Factors, and the band of what is left.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -143,7 +165,7 @@ pub struct Band {
 pub struct Factor {
     /// The parameter's name.
     pub parameter: String,
-    /// The owner's: `ampere`, `megatron-core`, `infiniband-hdr`.
+    /// The owner's: `ampere`, `megatron-core`, `infiniband-hdr`; or [`ANY`].
     pub of: String,
     /// By what it is multiplied.
     pub factor: f64,
@@ -207,7 +229,7 @@ impl Calibration {
             message: crate::plan::one_line(&error, text),
         })?;
         let calibration = Self { name: origin.into(), ..calibration };
-        for Factor { parameter, of, factor } in &calibration.factors {
+        for (index, Factor { parameter, of, factor }) in calibration.factors.iter().enumerate() {
             let known = Parameter::from_name(parameter)?;
             if !(known.low..=known.high).contains(factor) {
                 return Err(SpecError::BadValue {
@@ -215,6 +237,15 @@ impl Calibration {
                     key: format!("factor of {parameter} of {of}"),
                     value: factor.to_string(),
                     allowed: format!("from {} to {}", known.low, known.high),
+                });
+            }
+            let same = |other: &Factor| other.parameter == *parameter && other.of == *of;
+            if calibration.factors[..index].iter().any(same) {
+                return Err(SpecError::BadValue {
+                    origin: origin.into(),
+                    key: format!("second factor of {parameter} of {of}"),
+                    value: factor.to_string(),
+                    allowed: "one for each owner".into(),
                 });
             }
         }
@@ -243,7 +274,7 @@ impl Calibration {
     }
 
     /// Corrects hardware and software. Another calibration that they have is undone first, so applying one twice changes
-    /// nothing. The cluster then has the calibration's name.
+    /// nothing. An owner without a factor gets that of [`ANY`]. The cluster then has the calibration's name.
     pub fn apply(&self, cluster: &mut Cluster, stack: &mut Stack) {
         restore(cluster, stack);
         self.multiply_kinds(cluster, stack);
@@ -258,12 +289,19 @@ impl Calibration {
             self.multiply_kinds(&mut only, &mut stack.clone());
             cluster.others[kind - 1].node = only.node;
         }
-        for Factor { parameter, of, factor } in &self.factors {
-            let known = PARAMETERS.iter().find(|known| known.name == *parameter);
-            if known.and_then(|known| known.owner(cluster, stack)).as_ref() == Some(of) {
-                each(parameter, &mut cluster.node, stack, &mut |number| number.multiply(*factor));
+        for parameter in PARAMETERS.iter() {
+            let Some(owner) = parameter.owner(cluster, stack) else { continue };
+            if let Some(factor) = self.factor(&parameter.name, &owner) {
+                each(&parameter.name, &mut cluster.node, stack, &mut |number| number.multiply(factor));
             }
         }
+    }
+
+    /// The factor on a parameter of this owner, or the family's mean; `None` if the file has neither.
+    pub fn factor(&self, parameter: &str, owner: &str) -> Option<f64> {
+        let of =
+            |of: &str| self.factors.iter().find(|factor| factor.parameter == parameter && factor.of == of);
+        of(owner).or_else(|| of(ANY)).map(|factor| factor.factor)
     }
 }
 
@@ -398,6 +436,24 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_without_a_factor_gets_the_mean_of_its_family() {
+        let factor = |of: &str, factor: f64| Factor { parameter: "memory".into(), of: of.into(), factor };
+        let calibration =
+            Calibration { factors: vec![factor(ANY, 0.8), factor("ampere", 0.9)], ..Calibration::default() };
+        let memory = |reference: &str| {
+            let mut cluster = Cluster::from_name(reference).unwrap();
+            let before = cluster.node.gpu.achieved.memory.value;
+            calibration.apply(&mut cluster, &mut Stack::from_name("nanotron").unwrap());
+            cluster.node.gpu.achieved.memory.value / before
+        };
+        // The factor of its own replaces the mean and is not multiplied by it.
+        assert!((memory("dgx-a100:2") - 0.9).abs() < 1e-12);
+        assert!((memory("dgx-h100:2") - 0.8).abs() < 1e-12);
+        assert_eq!(calibration.factor("memory", "volta"), Some(0.8));
+        assert_eq!(calibration.factor("matrix", "ampere"), None);
+    }
+
+    #[test]
     fn what_is_out_of_range_or_unknown_is_refused() {
         let check = |factor: &str, message: &str| {
             let text = format!("source = \"a\"\n[[factors]]\n{factor}");
@@ -405,6 +461,8 @@ mod tests {
             assert!(error.contains(message), "{error}");
         };
         check("parameter = \"matrix\"\nof = \"ampere\"\nfactor = 2", "from 0.75 to 1.1");
+        let twice = "parameter = \"matrix\"\nof = \"ampere\"\nfactor = 0.9";
+        check(&format!("{twice}\n[[factors]]\n{twice}"), "one for each owner");
         check("parameter = \"matrices\"\nof = \"ampere\"\nfactor = 1", "matrix");
         check("parameter = \"matrix\"\nfactor = 1", "of");
     }

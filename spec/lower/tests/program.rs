@@ -215,7 +215,7 @@ fn launches(grouped: &[(Precision, Seconds)]) -> [Seconds; 2] {
     "#;
     let mut plan = Plan::from_toml(text, "plan.toml").unwrap();
     let host = plan.stack.host.as_mut().unwrap();
-    let sourced = |value| Sourced { value, source: "test".into() };
+    let sourced = |value| Sourced::new(value, "test");
     host.grouped = grouped.iter().map(|(precision, time)| (*precision, sourced(*time))).collect();
     let program = lower_every_rank(&plan);
     [Pass::Forward, Pass::Backward].map(|pass| {

@@ -1,11 +1,12 @@
 //! A calibration fitted to measured runs, and its errors on sources that were left out.
 
-mod robust;
+mod hierarchy;
+mod pooled;
 
 use crate::runs::Run;
 use crate::statistics::{mean, median, quantile};
+use hierarchy::{Row, Solution, solve};
 use rayon::prelude::*;
-use robust::Residual;
 use std::collections::{BTreeMap, BTreeSet};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time_for_ranking;
@@ -13,12 +14,35 @@ use trainwright_spec::calibration::{Band, Calibration, Factor, Figures, Paramete
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
 
-/// A calibration and the number of its unknowns.
+/// A calibration, and what was found on the way to it.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
     /// The calibration.
     pub calibration: Calibration,
-    /// Factors that were free.
-    pub unknowns: usize,
+    /// Each run that counted, forecast by a fit of the other sources; in the order of the cases.
+    pub left_out: Vec<LeftOut>,
+    /// Factors that ended at the end of their physical range.
+    pub remarks: Vec<String>,
+}
+
+/// A run forecast with factors from the other sources.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeftOut {
+    /// Name of its source.
+    pub source: String,
+    /// Quality of its row: `A`, `B`, `C` or blank.
+    pub quality: String,
+    /// ln measured − ln forecast.
+    pub residual: f64,
+    /// Index in the cases that were given.
+    pub case: usize,
+}
+
+impl LeftOut {
+    /// Forecast over measured, less one.
+    pub fn error(&self) -> f64 {
+        (-self.residual).exp() - 1.0
+    }
 }
 
 /// Errors of a source's runs: forecast over measured, less one.
@@ -68,15 +92,13 @@ fn figures(errors: &[f64]) -> Figures {
 /// By how much a factor is changed to measure its effect on a step time.
 const PROBE: f64 = 1.1;
 
-/// Lower bound of factors that may be 0, for their logarithm.
-const LEAST: f64 = 0.05;
-
-/// How much the rows of a source count together: as much as this power of their number.
-const WEIGHT_OF_SOURCE: f64 = 0.5;
+/// A smaller slope has no effect: a factor changed by a tenth moves the step by less than 0.01 %.
+const NEGLIGIBLE: f64 = 1e-3;
 
 /// A measured run with its plan.
 pub struct Case {
     source: String,
+    quality: String,
     plan: Plan,
     measured: Seconds,
 }
@@ -85,107 +107,170 @@ impl Case {
     /// `None` if its step time was not measured, or it has no plan.
     pub fn of(run: &Run) -> Option<Self> {
         let measured = Seconds::new(run.step_seconds()?);
-        Some(Self { source: run.family(), plan: run.plan().ok()?, measured })
+        let quality = run.quality.clone();
+        Some(Self { source: run.family(), quality, plan: run.plan().ok()?, measured })
     }
 
-    /// ln forecast − ln measured.
-    fn log_error(&self, calibration: &Calibration) -> Option<f64> {
+    /// ln measured − ln forecast; `None` if there is no forecast.
+    fn residual(&self, calibration: &Calibration) -> Option<f64> {
         let mut plan = self.plan.clone();
         calibration.apply(&mut plan.cluster, &mut plan.stack);
         let step = step_time_for_ranking(&plan, &ClusterCosts::new(&plan.cluster)).ok()?;
-        Some((Seconds::from(step) / self.measured).ln())
+        Some((self.measured / Seconds::from(step)).ln())
+    }
+
+    /// The run, linear in the logarithms of the factors on these parameters, around the given factors: each is changed
+    /// alone. `None` if there is no forecast.
+    fn linearised(&self, parameters: &[&'static Parameter], around: &[Factor]) -> Option<Row> {
+        let given = Calibration { factors: around.to_vec(), ..Calibration::default() };
+        let residual = self.residual(&given)?;
+        let term = |parameter: &'static Parameter| {
+            let of = parameter.owner(&self.plan.cluster, &self.plan.stack)?;
+            let (here, step) = (given.factor(&parameter.name, &of).unwrap_or(1.0), probe(parameter));
+            let changed = Factor { parameter: parameter.name.clone(), of: of.clone(), factor: here * step };
+            let same = |factor: &&Factor| factor.parameter != changed.parameter || factor.of != of;
+            let factors = around.iter().filter(same).chain([&changed]).cloned().collect();
+            let slope =
+                (residual - self.residual(&Calibration { factors, ..Calibration::default() })?) / step.ln();
+            Some((slope * here.ln(), (parameter, of, slope)))
+        };
+        let (there, slopes): (Vec<f64>, Vec<_>) = parameters.iter().copied().filter_map(term).unzip();
+        Some(Row { source: self.source.clone(), value: residual + there.iter().sum::<f64>(), slopes })
     }
 }
 
-/// A parameter and its owner: an unknown of the fit.
-type Unknown = (String, String);
-
-/// Fits the factors of the catalog to measured step times; `source` describes them.
-pub fn fit(cases: &[Case], source: String) -> Fit {
-    let (unknowns, residuals) = linearised(cases);
-    let ranges: Vec<(f64, f64)> = unknowns.iter().map(|(parameter, _)| range(parameter)).collect();
-    let solve = |left_out: Option<&str>| {
-        let counted = residuals.iter().zip(cases).filter(|(_, case)| Some(case.source.as_str()) != left_out);
-        let counted: Vec<Residual> = counted.map(|(residual, _)| residual.clone()).collect();
-        calibration(&unknowns, &robust::fit(&counted, &ranges), &source)
-    };
-    let mut calibration = solve(None);
-    let names: BTreeSet<&str> = cases.iter().map(|case| case.source.as_str()).collect();
-    let without: BTreeMap<&str, Calibration> = names.iter().map(|name| (*name, solve(Some(name)))).collect();
-    let error = |log_error: f64| log_error.exp() - 1.0;
-    let after: Vec<[f64; 2]> = cases
-        .par_iter()
-        .map(|case| [&without[case.source.as_str()], &calibration])
-        .zip(cases)
-        .map(|(calibrations, case)| calibrations.map(|known| case.log_error(known).map_or(0.0, error)))
-        .collect();
-    let of = |name: &str| {
-        let of_source = || residuals.iter().zip(&after).zip(cases).filter(|(_, case)| case.source == name);
-        Source {
-            name: name.into(),
-            before: of_source().map(|((residual, _), _)| error(residual.at_zero)).collect(),
-            left_out: of_source().map(|((_, [left_out, _]), _)| *left_out).collect(),
-            in_sample: of_source().map(|((_, [_, in_sample]), _)| *in_sample).collect(),
-        }
-    };
-    let sources: Vec<Source> = names.iter().map(|name| of(name)).collect();
-    // Measured over forecast: 1 / (1 + error).
-    let left_out: Vec<f64> = after.iter().map(|[left_out, _]| 1.0 / (1.0 + left_out)).collect();
-    calibration.sources = errors_by_source(&sources);
-    calibration.band = Some(Band { low: quantile(&left_out, 0.1), high: quantile(&left_out, 0.9) });
-    Fit { calibration, unknowns: unknowns.len() }
+/// The rows of the cases that have a forecast, with the cases' indices, around the catalog.
+fn linearised(cases: &[Case]) -> Vec<(usize, Row)> {
+    let all: Vec<&'static Parameter> = Parameter::all().iter().collect();
+    let rows: Vec<Option<Row>> = cases.par_iter().map(|case| case.linearised(&all, &[])).collect();
+    rows.into_iter().enumerate().filter_map(|(case, row)| Some((case, row?))).collect()
 }
 
-/// The unknowns that some run has, and each run's residual, ln forecast − ln measured, with its slopes in the factors'
-/// logarithms.
-fn linearised(cases: &[Case]) -> (Vec<Unknown>, Vec<Residual>) {
-    let owners: Vec<(&Parameter, Vec<Option<String>>)> = Parameter::all()
-        .iter()
-        .map(|parameter| {
-            let owner = |case: &Case| parameter.owner(&case.plan.cluster, &case.plan.stack);
-            (parameter, cases.iter().map(owner).collect())
-        })
-        .collect();
-    let of_all = owners.iter().flat_map(|(parameter, owners)| {
-        owners.iter().flatten().map(|owner| (parameter.name.clone(), owner.clone()))
-    });
-    let unknowns: Vec<Unknown> = of_all.collect::<BTreeSet<_>>().into_iter().collect();
-    let mut sizes: BTreeMap<&str, f64> = BTreeMap::new();
-    cases.iter().for_each(|case| *sizes.entry(&case.source).or_default() += 1.0);
-    let residual = |(index, case): (usize, &Case)| {
-        let at_zero = case.log_error(&Calibration::default()).unwrap_or(0.0);
-        let slope = |(parameter, owners): &(&Parameter, Vec<Option<String>>)| {
-            let of = owners[index].clone()?;
-            let factor = probe(&parameter.name);
-            let unknown = (parameter.name.clone(), of.clone());
-            let at = unknowns.binary_search(&unknown).ok()?;
-            let factors = vec![Factor { parameter: unknown.0, of, factor }];
-            let changed = case.log_error(&Calibration { factors, ..Calibration::default() })?;
-            Some((at, (changed - at_zero) / factor.ln()))
-        };
-        let slopes = owners.iter().filter_map(slope).collect();
-        Residual { at_zero, slopes, weight: sizes[case.source.as_str()].powf(WEIGHT_OF_SOURCE - 1.0) }
+/// The same around given factors, for the parameters that had an effect.
+fn linearised_again(cases: &[Case], rows: &[(usize, Row)], around: &[Factor]) -> Vec<(usize, Row)> {
+    let again = |(case, row): &(usize, Row)| {
+        let effective = row.slopes.iter().filter(|(.., slope)| slope.abs() >= NEGLIGIBLE);
+        let parameters: Vec<&'static Parameter> = effective.map(|(parameter, ..)| *parameter).collect();
+        (*case, cases[*case].linearised(&parameters, around).unwrap_or_else(|| row.clone()))
     };
-    let residuals = cases.par_iter().enumerate().map(residual).collect();
-    (unknowns, residuals)
+    rows.par_iter().map(again).collect()
 }
 
 /// Up or, if the factor cannot grow, down.
-fn probe(parameter: &str) -> f64 {
-    if range(parameter).1 < PROBE.ln() { 1.0 / PROBE } else { PROBE }
+fn probe(parameter: &Parameter) -> f64 {
+    if parameter.high < PROBE { 1.0 / PROBE } else { PROBE }
 }
 
-fn range(parameter: &str) -> (f64, f64) {
-    let known = Parameter::all().iter().find(|known| known.name == parameter);
-    known.map_or((0.0, 0.0), |known| (known.low.max(LEAST).ln(), known.high.ln()))
-}
-
-fn calibration(unknowns: &[Unknown], logarithms: &[f64], source: &str) -> Calibration {
-    let factor = |((parameter, of), logarithm): (&Unknown, &f64)| Factor {
-        parameter: parameter.clone(),
-        of: of.clone(),
-        factor: (1000.0 * logarithm.exp()).round() / 1000.0,
+/// Fits the factors of the catalog to measured step times; `source` describes them.
+pub fn fit(cases: &[Case], source: String) -> Fit {
+    let catalog = linearised(cases);
+    let first = solve(&catalog.iter().map(|(_, row)| row.clone()).collect::<Vec<_>>());
+    let rows = linearised_again(cases, &catalog, &first.factors);
+    let names: BTreeSet<&str> = rows.iter().map(|(_, row)| row.source.as_str()).collect();
+    let without = |left_out: Option<&str>| {
+        let counted = rows.iter().map(|(_, row)| row).filter(|row| Some(row.source.as_str()) != left_out);
+        solve(&counted.cloned().collect::<Vec<_>>())
     };
-    let factors = unknowns.iter().zip(logarithms).map(factor).filter(|factor| factor.factor != 1.0).collect();
-    Calibration { source: source.into(), factors, ..Calibration::default() }
+    let solutions: Vec<Option<&str>> = names.iter().map(|name| Some(*name)).chain([None]).collect();
+    let solutions: Vec<(Option<&str>, Solution)> =
+        solutions.into_par_iter().map(|left_out| (left_out, without(left_out))).collect();
+    let calibrations: BTreeMap<Option<&str>, Calibration> = solutions
+        .iter()
+        .map(|(left_out, solution)| {
+            let factors = solution.factors.clone();
+            (*left_out, Calibration { source: source.clone(), factors, ..Calibration::default() })
+        })
+        .collect();
+    // Residuals with factors of the others, and of all: simulated, not from the linear model.
+    let after: Vec<[f64; 2]> = rows
+        .par_iter()
+        .map(|(case, row)| {
+            let residual =
+                |calibration: &Calibration| cases[*case].residual(calibration).unwrap_or(row.value);
+            [Some(row.source.as_str()), None].map(|left_out| residual(&calibrations[&left_out]))
+        })
+        .collect();
+    let left_out: Vec<LeftOut> = rows
+        .iter()
+        .zip(&after)
+        .map(|((case, row), [residual, _])| LeftOut {
+            source: row.source.clone(),
+            quality: cases[*case].quality.clone(),
+            residual: *residual,
+            case: *case,
+        })
+        .collect();
+    let error = |residual: f64| (-residual).exp() - 1.0;
+    let before = |name: &str| {
+        let of_source = catalog.iter().filter(|(_, row)| row.source == name);
+        of_source.map(|(_, row)| error(row.value)).collect()
+    };
+    let of = |name: &str| {
+        let of_source = || rows.iter().zip(&after).filter(|((_, row), _)| row.source == name);
+        Source {
+            name: name.into(),
+            before: before(name),
+            left_out: of_source().map(|(_, [left_out, _])| error(*left_out)).collect(),
+            in_sample: of_source().map(|(_, [_, in_sample])| error(*in_sample)).collect(),
+        }
+    };
+    let sources: Vec<Source> = names.iter().map(|name| of(name)).collect();
+    let ratios: Vec<f64> = left_out.iter().map(|run| run.residual.exp()).collect();
+    let band = Band { low: quantile(&ratios, 0.1), high: quantile(&ratios, 0.9) };
+    let calibration =
+        Calibration { sources: errors_by_source(&sources), band: Some(band), ..calibrations[&None].clone() };
+    let remarks = solutions.into_iter().find(|(left_out, _)| left_out.is_none());
+    Fit { calibration, left_out, remarks: remarks.map_or(Vec::new(), |(_, solution)| solution.remarks) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::Table;
+    use std::path::Path;
+
+    /// A few runs each of four published sources.
+    fn cases() -> Vec<Case> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../published/training.csv");
+        let table = Table::read(std::fs::File::open(path).unwrap()).unwrap();
+        let runs: Vec<Run> = table.runs().flatten().filter(|run| run.quality == "A").collect();
+        let of = |source: &str| {
+            let of_source: Vec<&Run> = runs.iter().filter(|run| run.family() == source).collect();
+            of_source.into_iter().step_by(4).take(4).filter_map(Case::of).collect::<Vec<_>>()
+        };
+        ["dgxc", "mosaic", "zerobubble", "vtrain-multi"].iter().flat_map(|source| of(source)).collect()
+    }
+
+    #[test]
+    fn the_number_of_threads_changes_nothing() {
+        let with = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| fit(&cases(), "a".into()))
+        };
+        let (one, four) = (with(1), with(4));
+        assert_eq!(one.calibration.to_toml(), four.calibration.to_toml());
+        assert_eq!(one, four);
+        assert!(one.left_out.iter().any(|run| run.residual != 0.0));
+    }
+
+    #[test]
+    fn a_source_left_out_has_no_say_in_its_own_forecast() {
+        let all = fit(&cases(), "all".into());
+        assert_eq!(all.left_out.len(), cases().len());
+        // A source that took 1.2 times as long: the forecasts of the others do not follow. They depend on the source only
+        // through the factors around which slopes are measured.
+        let slower = |case: Case| Case { measured: Seconds::new(1.2 * case.measured.get()), ..case };
+        let moved = cases().into_iter().map(|case| if case.source == "mosaic" { slower(case) } else { case });
+        let moved = fit(&moved.collect::<Vec<_>>(), "moved".into());
+        for (one, other) in all.left_out.iter().zip(&moved.left_out).filter(|(one, _)| one.source == "mosaic")
+        {
+            let followed = 1.2f64.ln() - (other.residual - one.residual);
+            assert!(followed.abs() < 0.004, "{one:?} {other:?}");
+            assert_eq!(one.quality, "A");
+            assert_eq!(cases()[one.case].source, "mosaic");
+        }
+        let mosaic = all.calibration.sources.iter().find(|source| source.name == "mosaic").unwrap();
+        assert_eq!(mosaic.rows, 4);
+        assert_ne!(mosaic.left_out, mosaic.in_sample);
+    }
 }
