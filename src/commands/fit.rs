@@ -6,8 +6,12 @@ use crate::render::fit as page;
 use crate::{inputs, output};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
+use trainwright_evidence::fit::evidence::residuals;
 use trainwright_evidence::fit::{Case, fit};
 use trainwright_evidence::runs::Run;
+
+/// The quality of runs on which no range rests, since their measured times are estimates.
+const DOUBTFUL: &str = "C";
 
 /// Runs the command.
 ///
@@ -17,14 +21,16 @@ pub fn run(arguments: &FitArguments) -> Result<Outcome, CliError> {
     let alone = output::stdout_is_taken(&[("--out", &arguments.out)], false)?;
     let table = inputs::table(&arguments.measurements)?;
     let qualities: BTreeSet<&str> = arguments.quality.split(',').map(str::trim).collect();
-    let wanted = |run: &Run| run.quality.is_empty() || qualities.contains(run.quality.as_str());
-    let runs: Vec<Run> = table.runs().flatten().filter(wanted).collect();
-    let cases: Vec<Case> = runs.par_iter().filter_map(Case::of).collect();
+    let wanted = |run: &&Run| run.quality.is_empty() || qualities.contains(run.quality.as_str());
+    let runs: Vec<Run> = table.runs().flatten().filter(|run| run.quality != DOUBTFUL).collect();
+    let fitted: Vec<&Run> = runs.iter().filter(wanted).collect();
+    let cases: Vec<Case> = fitted.par_iter().filter_map(|run| Case::of(run)).collect();
     if cases.is_empty() {
         let allowed = format!("it has no run of quality {} with a step time and a plan", arguments.quality);
         return Err(refuse("measurements", &arguments.measurements, allowed));
     }
-    let fit = fit(&cases, format!("fit of {} runs of {}", cases.len(), arguments.measurements));
+    let mut fit = fit(&cases, format!("fit of {} runs of {}", cases.len(), arguments.measurements));
+    fit.calibration.residuals = residuals(&runs, &fit);
     output::save_given("--out", &arguments.out, || fit.calibration.to_toml())?;
     if !alone {
         output::print(&page::page(&fit))?;

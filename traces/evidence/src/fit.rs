@@ -1,5 +1,6 @@
 //! A calibration fitted to measured runs, and its errors on sources that were left out.
 
+pub mod evidence;
 mod hierarchy;
 mod pooled;
 
@@ -21,6 +22,8 @@ pub struct Fit {
     pub calibration: Calibration,
     /// Each run that counted, forecast by a fit of the other sources; in the order of the cases.
     pub left_out: Vec<LeftOut>,
+    /// The calibration without each source, by its name.
+    pub without: BTreeMap<String, Calibration>,
     /// Factors that ended at the end of their physical range.
     pub remarks: Vec<String>,
 }
@@ -112,7 +115,7 @@ impl Case {
     }
 
     /// ln measured − ln forecast; `None` if there is no forecast.
-    fn residual(&self, calibration: &Calibration) -> Option<f64> {
+    pub(crate) fn residual(&self, calibration: &Calibration) -> Option<f64> {
         let mut plan = self.plan.clone();
         calibration.apply(&mut plan.cluster, &mut plan.stack);
         let step = step_time_for_ranking(&plan, &ClusterCosts::new(&plan.cluster)).ok()?;
@@ -219,8 +222,15 @@ pub fn fit(cases: &[Case], source: String) -> Fit {
     let band = Band { low: quantile(&ratios, 0.1), high: quantile(&ratios, 0.9) };
     let calibration =
         Calibration { sources: errors_by_source(&sources), band: Some(band), ..calibrations[&None].clone() };
+    let without = calibrations.into_iter().filter_map(|(name, without)| Some((name?.to_string(), without)));
+    let without = without.collect();
     let remarks = solutions.into_iter().find(|(left_out, _)| left_out.is_none());
-    Fit { calibration, left_out, remarks: remarks.map_or(Vec::new(), |(_, solution)| solution.remarks) }
+    Fit {
+        calibration,
+        left_out,
+        without,
+        remarks: remarks.map_or(Vec::new(), |(_, solution)| solution.remarks),
+    }
 }
 
 #[cfg(test)]
