@@ -172,8 +172,11 @@ pub struct QuestionArguments {
     /// Measured times: of the network, as `network --write-profile` writes them, or of kernels, a .csv; may be repeated
     #[arg(long, value_name = "FILE")]
     pub profile: Vec<String>,
-    #[command(flatten)]
-    pub calibration: CalibrationArgument,
+    /// Calibration of the forecast: a name of the catalog, or a TOML file as `fit` writes it. `none` takes every number from
+    /// its source, a ceiling on speed [default: that of the cluster's file, else published]
+    // Not `CalibrationArgument`: `what-if` has these arguments as an option, and such groups do not nest.
+    #[arg(long, value_name = "NAME")]
+    pub calibration: Option<String>,
 }
 
 /// How hardware and software are corrected by measured runs.

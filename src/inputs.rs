@@ -46,7 +46,7 @@ const MOST_BLOCK_PASSES: usize = 1_000_000;
 pub fn question(arguments: &QuestionArguments, pins: &PinArguments) -> Result<Question, CliError> {
     let mut question = unchecked(arguments, pins)?;
     check(&question)?;
-    calibration::calibrate(arguments.calibration.given(), &mut question.cluster, &mut question.stack)?;
+    calibration::calibrate(arguments.calibration.as_deref(), &mut question.cluster, &mut question.stack)?;
     Ok(question)
 }
 

@@ -1,10 +1,11 @@
 //! The properties of a plan's forecast by which measured runs resemble it.
 
 use crate::costs::ClusterCosts;
-use crate::{Deadlock, quick_forecast};
+use crate::{Deadlock, fullest, quick_forecast};
 use serde::Serialize;
 use trainwright_lower::lower;
-use trainwright_spec::calibration::ranges::{Quantity, Range, Traits};
+use trainwright_lower::memory::plan_memory;
+use trainwright_spec::calibration::ranges::{Distribution, Quantity, Range, Traits};
 use trainwright_spec::calibration::{Calibration, restore};
 use trainwright_spec::model::Mlp;
 use trainwright_spec::plan::Plan;
@@ -65,6 +66,8 @@ pub struct Confidence {
     pub time: Option<Range>,
     /// The range of measured over forecast peak memory.
     pub memory: Option<Range>,
+    /// The probability that the fullest GPU has enough memory, by the residuals of memory.
+    pub fits_with: Option<f64>,
 }
 
 /// How far the forecast of a plan can be trusted that has this calibration, takes `step` and exposes the fraction `exposed` of it.
@@ -83,11 +86,16 @@ pub fn confidence(
         false => Seconds::from(quick_forecast(&stated, &ClusterCosts::new(&stated.cluster))?.step_time),
     };
     let traits = traits(plan, step, exposed);
+    let of_memory = calibration.distribution(Quantity::Memory, &traits, None);
+    let ranks = plan_memory(plan);
+    let full = fullest(plan, &ranks);
+    let room = plan.node(full).gpu.memory.value / ranks[full].total();
     Ok(Confidence {
         calibration: calibration.name.clone(),
         source: calibration.source.clone(),
         ceiling,
         time: calibration.range(Quantity::Time, &traits, None),
-        memory: calibration.range(Quantity::Memory, &traits, None),
+        memory: of_memory.as_ref().map(Distribution::range),
+        fits_with: of_memory.map(|known| known.fraction_below(room)),
     })
 }

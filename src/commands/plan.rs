@@ -82,7 +82,7 @@ fn write_pictures(arguments: &PlanArguments, question: &Question, found: &Found)
 
 fn answer(question: &Question, found: &Found, arguments: &PlanArguments) -> Result<String, CliError> {
     let changes = if arguments.sensitivity { sensitivity(found)? } else { Vec::new() };
-    let given = arguments.question.calibration.given();
+    let given = arguments.question.calibration.as_deref();
     let trust = |ranked: &Ranked| confidence_of(&ranked.plan, &ranked.forecast, given);
     let trust = found.ranked.iter().map(trust).collect::<Result<Vec<_>, _>>()?;
     if arguments.json {

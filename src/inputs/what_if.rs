@@ -46,7 +46,7 @@ pub fn sweep(arguments: &WhatIfArguments) -> Result<Sweep, CliError> {
         Base::Question(question) => (&mut question.cluster, &mut question.stack),
         Base::Plan(plan) => (&mut plan.cluster, &mut plan.stack),
     };
-    let given = arguments.question.as_ref().and_then(|question| question.calibration.given());
+    let given = arguments.question.as_ref().and_then(|question| question.calibration.as_deref());
     let calibration = to_apply_again(given, cluster)?;
     // Inputs are varied as their sources state them; each point is calibrated then.
     if calibration.is_some() {

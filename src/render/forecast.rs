@@ -3,8 +3,8 @@
 use super::stages::{by_pipeline_rank, simulated_memory, stages};
 use super::table::Table;
 use super::words::{
-    self, choices, fit, gib, grouped, heading, job_in_words, memory_of_gpus, offloaded, pairs, percent,
-    share, wrap,
+    self, choices, count, fit, gib, grouped, heading, job_in_words, memory_of_gpus, offloaded, pairs,
+    percent, share, wrap,
 };
 use trainwright_sim::likeness::Confidence;
 use trainwright_sim::{Detail, Forecast};
@@ -83,15 +83,16 @@ pub fn exposed(forecast: &Forecast) -> String {
 
 /// The range of the step time and of the memory, and the calibration.
 pub fn trust(forecast: &Forecast, confidence: &Confidence) -> Vec<(&'static str, String)> {
-    let Confidence { calibration, source, ceiling, time, memory } = confidence;
+    let Confidence { calibration, source, ceiling, time, memory, fits_with } = confidence;
     let mut lines = Vec::new();
     if let Some(range) = time {
         let times = format!("{} to {}", range.low * forecast.step_time, range.high * forecast.step_time);
-        lines.push(("four of five", format!("{times}: {}", evidence(range))));
+        lines.push(("80 % range", format!("{times}: {}", evidence(range))));
     }
     if let Some(range) = memory {
         let [low, high] = [range.low, range.high].map(|end| gib(end * forecast.peak_memory));
-        lines.push(("of the memory", format!("{low} to {high} GiB: {}", evidence(range))));
+        let fits = fits_with.map_or_else(String::new, |part| format!("fits with {:.0} %, ", 100.0 * part));
+        lines.push(("memory range", format!("{fits}{low} to {high} GiB: {}", evidence(range))));
     }
     let name = words::calibration(Some(calibration));
     lines.push(match calibration.as_str() {
@@ -107,10 +108,12 @@ pub fn trust(forecast: &Forecast, confidence: &Confidence) -> Vec<(&'static str,
 /// On which measured runs a range rests.
 fn evidence(range: &Range) -> String {
     let percent = |part: f64| format!("{:+.0} %", 100.0 * (part - 1.0)).replace('-', "−");
-    let relative = format!("{} ({} to {})", percent(range.median), percent(range.low), percent(range.high));
+    let relative = format!("{} to {}", percent(range.low), percent(range.high));
     match (range.runs, range.sources) {
-        (0, _) => format!("{relative}; no run like it was measured"),
-        (runs, sources) => format!("{relative}, from {runs} runs like it of {sources} sources"),
+        (0, _) => format!("{relative}; no similar run was measured"),
+        (runs, sources) => {
+            format!("{relative}, by {} of {}", count(runs, "similar run"), count(sources, "source"))
+        }
     }
 }
 

@@ -70,7 +70,10 @@ fn traces_of_chakra_are_replayed_as_they_were_simulated() {
         let read = |ran: &Ran| serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap();
         let (forecast, report) = (read(&simulated), read(&replayed));
         let step = |of: &serde_json::Value| (of.as_f64().unwrap() * 1e12).round();
-        assert_eq!(step(&report["step_time_s"]), step(&forecast["forecast"]["step_time_s"]), "{plan}");
+        // The replay has all ranks, the simulation one of each class. The progress of ops that slow each other is rounded at
+        // every event, so the last picoseconds may differ.
+        let [replayed, simulated] = [&report["step_time_s"], &forecast["forecast"]["step_time_s"]].map(step);
+        assert!((replayed - simulated).abs() <= 10.0, "{plan}: {replayed} {simulated} ps");
         assert_eq!(report["ranks"].as_array().unwrap().len(), 8);
     }
     let page = folder.run("replay traces --cluster dgx-a100").stdout;

@@ -70,7 +70,7 @@ mod tests {
         // 8 GPUs of a node: 8 experts of one rank each, or 4 of two.
         assert_eq!(placed(64, Some(1), "deepep"), (1, 8, "by-node".into()));
         assert_eq!(placed(64, None, "hybridep"), (2, 4, "by-node".into()));
-        assert_eq!(placed(8, Some(1), "hybridep"), (1, 1, "all-to-all".into()));
+        assert_eq!(placed(8, Some(1), "hybridep"), (1, 1, "by-rank".into()));
         assert_eq!(placed(64, Some(1), "alltoall"), (1, 1, "all-to-all".into()));
     }
 
