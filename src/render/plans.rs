@@ -25,8 +25,7 @@ pub fn page(
     let best = &found.ranked[0];
     let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&heading("Best plan"));
-    page.push_str(&headline(best));
-    page.push_str(&pairs(trust(&best.forecast, &confidence[0])));
+    page.push_str(&headline(best, &confidence[0]));
     page.push_str(&heading(&format!(
         "Best plans (memory in GiB of {}; bubble and exposed communication in % of the step)",
         gib(best.forecast.gpu_memory)
@@ -124,7 +123,7 @@ fn power_of_ten(log10: f64) -> String {
     }
 }
 
-fn headline(best: &Ranked) -> String {
+fn headline(best: &Ranked, confidence: &Confidence) -> String {
     let forecast = &best.forecast;
     let speed = format!(
         "{} a step, {} tokens/s ({} per GPU)",
@@ -133,13 +132,15 @@ fn headline(best: &Ranked) -> String {
         grouped(forecast.tokens_per_s_per_gpu),
     );
     let memory = format!("{} of {}", forecast.peak_memory, forecast.gpu_memory);
-    pairs([
+    let mut lines = vec![
         ("choices", choices(&best.plan)),
         ("speed", speed),
         ("MFU", mfu(forecast)),
         ("HFU", hfu(forecast)),
         ("memory", format!("{memory} on the fullest GPU")),
-    ])
+    ];
+    lines.extend(trust(forecast, confidence));
+    pairs(lines)
 }
 
 fn ranking(ranked: &[Ranked]) -> String {
