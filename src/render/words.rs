@@ -276,6 +276,14 @@ pub fn pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
     pairs.iter().map(|(label, text)| wrap(&format!("{label:width$}  {text}"), width + 2)).collect()
 }
 
+/// The calibration of a forecast.
+pub fn calibration(name: Option<&str>) -> String {
+    match name {
+        None | Some("none") => "none: every number as its source states it, a ceiling on speed".into(),
+        Some(name) => format!("`{name}`"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,13 +333,5 @@ mod tests {
         assert!(lines[0].starts_with("a      word word") && lines[0].len() <= TEXT_COLUMNS);
         assert!(lines[1].starts_with("       word"));
         assert_eq!(lines[2], "label  short");
-    }
-}
-
-/// The calibration of a forecast.
-pub fn calibration(name: Option<&str>) -> String {
-    match name {
-        None | Some("none") => "none: every number as its source states it, a ceiling on speed".into(),
-        Some(name) => format!("`{name}`"),
     }
 }

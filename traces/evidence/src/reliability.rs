@@ -5,6 +5,9 @@ use crate::runs::{NoPlan, Outcome, Prediction, Run};
 use crate::statistics::{mean, median};
 use std::collections::BTreeMap;
 
+/// A row of a table with its forecast, or why there is none.
+pub type Forecast<'a> = (&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>);
+
 /// A run with its forecast.
 type Row<'a> = (&'a Run, &'a Prediction);
 
@@ -59,7 +62,7 @@ pub enum Of {
 }
 
 /// Rows that have a forecast.
-pub fn judged<'a>(rows: &[(&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>)]) -> Vec<Row<'a>> {
+pub fn judged<'a>(rows: &[Forecast<'a>]) -> Vec<Row<'a>> {
     rows.iter()
         .filter_map(|(run, prediction)| Some((run.as_ref().ok()?, prediction.as_ref().ok()?)))
         .collect()
