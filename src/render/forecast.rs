@@ -97,10 +97,14 @@ pub fn trust(forecast: &Forecast, confidence: &Confidence) -> Vec<(&'static str,
     let name = words::calibration(Some(calibration));
     lines.push(match calibration.as_str() {
         "none" => ("calibration", name),
-        _ => (
-            "calibration",
-            format!("{name}, {source}; without it the step takes {ceiling}, a ceiling on speed"),
-        ),
+        _ => {
+            // A plan's file has the name of its calibration alone.
+            let source = if source.is_empty() { String::new() } else { format!(", {source}") };
+            (
+                "calibration",
+                format!("{name}{source}; without it the step takes {ceiling}, a ceiling on speed"),
+            )
+        }
     });
     lines
 }
