@@ -155,3 +155,88 @@ pub fn regret(rows: &[Row], fewest: usize, one_node: bool) -> Option<Regret> {
         median: median(&losses),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainwright_spec::calibration::ranges::Traits;
+
+    fn run(source: &str, measured: f64) -> Run {
+        Run {
+            id: format!("{source}-1"),
+            gpu: "h100-80gb-sxm".into(),
+            quality: "A".into(),
+            outcome: Outcome::Fits.name().into(),
+            measured_step_time_s: Some(measured),
+            ..Run::default()
+        }
+    }
+
+    fn prediction(step_seconds: f64, place: f64, fits_with: f64) -> Prediction {
+        Prediction {
+            stack: "megatron-core".into(),
+            remark: None,
+            step_seconds,
+            band: Some((0.9, 1.2)),
+            memory_band: None,
+            places: [Some(place), None],
+            fits_with: Some(fits_with),
+            traits: Traits {
+                experts: false,
+                tensor_over_nodes: false,
+                context: false,
+                several_nodes: true,
+                generation: "hopper".into(),
+                precision: "bf16".into(),
+                exposed: 0.0,
+                host: 0.0,
+            },
+            ideal_seconds: 1.0,
+            mfu_percent: 40.0,
+            peak_memory_gb: 40.0,
+            used_memory_gb: 40.0,
+            outcome: Outcome::Fits,
+            bubble_percent: 0.0,
+            exposed_percent: 0.0,
+        }
+    }
+
+    #[test]
+    fn the_place_of_a_run_says_in_which_ranges_it_is() {
+        // A range of 80 % is between the tenths: 0.1 and 0.9 are inside, 0.05 and 0.99 are not.
+        let run = run("a", 1.0);
+        let predictions = [0.1, 0.3, 0.5, 0.9, 0.05, 0.99].map(|place| prediction(1.0, place, 1.0));
+        let rows: Vec<Row> = predictions.iter().map(|prediction| (&run, prediction)).collect();
+        let all = &coverages(&rows, Of::Time, 1)[0];
+        assert_eq!((all.slice.as_str(), all.runs), ("all", 6));
+        assert_eq!(all.inside, [2.0 / 6.0, 4.0 / 6.0, 5.0 / 6.0]);
+        assert!((all.width - 1.2 / 0.9).abs() < 1e-12);
+        assert_eq!(coverages(&rows, Of::Memory, 1), []);
+        assert_eq!(coverages(&rows, Of::Time, 7), []);
+    }
+
+    #[test]
+    fn regret_is_what_the_choice_by_the_forecast_costs() {
+        // The forecast prefers the run that took 1.1 s; 1.0 s was possible. In the other sweep it is right.
+        let runs = [run("a", 1.1), run("a", 1.0), run("b", 2.0), run("b", 3.0)];
+        let predictions = [0.8, 0.9, 2.0, 2.5].map(|step| prediction(step, 0.5, 1.0));
+        let rows: Vec<Row> = runs.iter().zip(&predictions).collect();
+        let regret = regret(&rows, 2, false).unwrap();
+        assert_eq!(regret.sweeps, 2);
+        assert!((regret.mean - 0.05).abs() < 1e-12 && (regret.median - 0.05).abs() < 1e-12, "{regret:?}");
+        assert_eq!(super::regret(&rows, 3, false), None);
+        assert_eq!(super::regret(&rows, 2, true), None);
+    }
+
+    #[test]
+    fn runs_are_counted_where_their_probability_is() {
+        let fitted = run("a", 1.0);
+        let failed =
+            Run { outcome: Outcome::OutOfMemory.name().into(), measured_step_time_s: None, ..run("a", 1.0) };
+        let predictions = [0.96, 0.97, 1.0].map(|probability| prediction(1.0, 0.5, probability));
+        let rows = [(&fitted, &predictions[0]), (&failed, &predictions[1]), (&fitted, &predictions[2])];
+        let found = fitting(&rows, &[0.0, 0.95, 0.99, 1.0]);
+        let counts: Vec<(usize, f64)> = found.iter().map(|fit| (fit.runs, fit.fitted)).collect();
+        assert_eq!(counts, [(2, 0.5), (1, 1.0)]);
+    }
+}
