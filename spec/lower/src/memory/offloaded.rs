@@ -143,8 +143,8 @@ impl NodeMemory {
     }
 }
 
-/// What the node whose ranks offload most holds, by the closed form of each pipeline rank; none if
-/// nothing is offloaded. Of nodes of several kinds the least that one has.
+/// Offloaded tensors in the node whose ranks offload most, by the closed form of each pipeline rank; `None` if nothing is
+/// offloaded. If nodes differ, its capacity is that of the smallest node.
 pub fn node_memory(plan: &Plan, ranks: &[RankMemory]) -> Option<NodeMemory> {
     if plan.offload.is_none() {
         return None;
