@@ -6,7 +6,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use std::sync::LazyLock;
 use trainwright_lower::lower;
-use trainwright_planner::{Pins, Question, Verdict, plan};
+use trainwright_planner::{Pins, Question, Risk, Verdict, plan};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::engine::{Graph, OpId, Timing};
 use trainwright_sim::{Detail, forecast, simulate, step_time};
@@ -51,6 +51,7 @@ fn question(name: &str) -> Question {
         job: job(sequence, global_batch),
         stack: Stack::from_name("megatron-core").expect("a stack of the catalog"),
         pins: Pins::default(),
+        risk: Risk::default(),
     }
 }
 

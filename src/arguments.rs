@@ -25,6 +25,8 @@ use trainwright_spec::optimizer::OPTIMIZERS;
 use trainwright_spec::plan::Recompute;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::SCHEDULES;
+use trainwright_spec::sourced::parse_quantity;
+use trainwright_spec::units::Bytes;
 
 /// The most of anything that an argument may count, as in plans.
 const MOST: usize = 10_000_000;
@@ -125,6 +127,9 @@ pub struct PlanArguments {
     /// Choices that are made already.
     #[command(flatten)]
     pub pins: PinArguments,
+    /// How the errors of forecasts count.
+    #[command(flatten)]
+    pub risk: RiskArguments,
 }
 
 /// Pictures of a pipeline.
@@ -238,6 +243,21 @@ pub struct PinArguments {
     /// Pins and prohibitions in a TOML file: tables `pin` and `forbid` of keys with a value or a list of them
     #[arg(long, value_name = "FILE")]
     pub choices: Option<String>,
+}
+
+/// How the errors of forecasts count.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "How errors of forecasts count")]
+pub struct RiskArguments {
+    /// Largest probability that a plan exceeds a GPU's memory, by the errors of similar measured runs
+    #[arg(long, value_name = "PROBABILITY", default_value = "0.05", value_parser = probability, allow_negative_numbers = true)]
+    pub memory_risk: f64,
+    /// Memory of each GPU that plans leave free by their forecast, instead of a probability: 4GiB
+    #[arg(long, value_name = "BYTES", value_parser = memory, conflicts_with = "memory_risk", allow_negative_numbers = true)]
+    pub memory_reserve: Option<Bytes>,
+    /// Order plans by the time that this fraction of steps stays below, instead of by their expected time: 0.9
+    #[arg(long, value_name = "FRACTION", value_parser = probability, allow_negative_numbers = true)]
+    pub risk: Option<f64>,
 }
 
 /// How much is tried.
@@ -394,6 +414,15 @@ fn pin(text: &str) -> Result<(String, String), String> {
 fn seconds(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| (0.0..=1e6).contains(number));
     number.ok_or_else(|| "it must be a number from 0 to 1000000".into())
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number > 0.0 && *number < 1.0);
+    number.ok_or_else(|| "it must be a number between 0 and 1".into())
+}
+
+fn memory(text: &str) -> Result<Bytes, String> {
+    parse_quantity(text)
 }
 
 /// No more than the planner ranks.

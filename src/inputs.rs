@@ -6,15 +6,16 @@ pub mod network;
 pub mod trace;
 pub mod what_if;
 
-use crate::arguments::{PinArguments, QuestionArguments, Space};
+use crate::arguments::{PinArguments, QuestionArguments, RiskArguments, Space};
 use crate::error::{CliError, refuse};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trainwright_evidence::runs::Table;
-use trainwright_planner::{Breadth, Pins, Question};
+use trainwright_planner::{Breadth, MemoryLimit, Order, Pins, Question, Risk};
 use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::{Load, Routing};
@@ -43,15 +44,25 @@ const MOST_BLOCK_PASSES: usize = 1_000_000;
 ///
 /// # Errors
 /// The first argument that is invalid, alone or with the others.
-pub fn question(arguments: &QuestionArguments, pins: &PinArguments) -> Result<Question, CliError> {
-    let mut question = unchecked(arguments, pins)?;
+pub fn question(
+    arguments: &QuestionArguments,
+    pins: &PinArguments,
+    risk: &RiskArguments,
+) -> Result<Question, CliError> {
+    let mut question = unchecked(arguments, pins, risk)?;
     check(&question)?;
-    calibration::calibrate(arguments.calibration.as_deref(), &mut question.cluster, &mut question.stack)?;
+    let given = arguments.calibration.as_deref();
+    calibration::calibrate(given, &mut question.cluster, &mut question.stack)?;
+    question.risk.residuals = calibration::of(given, &question.cluster)?.residuals;
     Ok(question)
 }
 
 /// As `question`, without a calibration and without checks of how the parts go together.
-fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Question, CliError> {
+fn unchecked(
+    arguments: &QuestionArguments,
+    choices: &PinArguments,
+    risk: &RiskArguments,
+) -> Result<Question, CliError> {
     let cluster = cluster(&arguments.cluster, &arguments.profile)?;
     Ok(Question {
         model: model(&arguments.model)?,
@@ -66,6 +77,14 @@ fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Qu
             .map_err(|error| CliError::of_input(Some("--stack"), error))?,
         pins: pins(choices)?,
         cluster,
+        risk: Risk {
+            residuals: Arc::default(),
+            memory: match risk.memory_reserve {
+                Some(reserve) => MemoryLimit::Reserve(reserve),
+                None => MemoryLimit::Risk(risk.memory_risk),
+            },
+            order: risk.risk.map_or(Order::Expected, Order::Quantile),
+        },
     })
 }
 

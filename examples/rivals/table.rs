@@ -2,7 +2,7 @@
 //! number of GPUs. ZeRO divides optimizer and gradients (stages 1 and 2), FSDP weights too, as stage 3 does, over all GPUs or
 //! within nodes.
 
-use trainwright_planner::{Pins, Question, Scope, Verdict, plan_within};
+use trainwright_planner::{Pins, Question, Risk, Scope, Verdict, plan_within};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::preset::preset;
@@ -93,6 +93,7 @@ fn question(setting: &Setting, rival: &Rival) -> Question {
         },
         stack,
         pins: Pins { only: pairs(rival.only), never: pairs(rival.never), ..Pins::default() },
+        risk: Risk::default(),
     }
 }
 

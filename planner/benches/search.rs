@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 use std::time::Instant;
-use trainwright_planner::{Bounds, Breadth, Pins, Progress, Question, Scope, Verdict, plan_within};
+use trainwright_planner::{Bounds, Breadth, Pins, Progress, Question, Risk, Scope, Verdict, plan_within};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::preset::preset;
@@ -35,6 +35,7 @@ fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize) ->
         },
         stack: Stack::from_name("megatron-core").expect("a stack of the catalog"),
         pins: Pins::default(),
+        risk: Risk::default(),
     }
 }
 

@@ -9,7 +9,7 @@
 //! Candidates are solved in the order of their lower bounds, until no bound is below the times that are kept.
 //!
 //! ```
-//! use trainwright_planner::{Pins, Question, Verdict, plan};
+//! use trainwright_planner::{Pins, Question, Risk, Verdict, plan};
 //! use trainwright_spec::cluster::Cluster;
 //! use trainwright_spec::job::Job;
 //! use trainwright_spec::model::preset::preset;
@@ -28,6 +28,7 @@
 //!     },
 //!     stack: Stack::from_name("megatron-core")?,
 //!     pins: Pins { pipeline: Some(1), micro_batch: Some(4), ..Pins::default() },
+//!     risk: Risk::default(),
 //! };
 //! match plan(&question, &|_progress| {})? {
 //!     Verdict::Found(found) => {
@@ -47,6 +48,7 @@ mod explain;
 mod explore;
 pub mod partition;
 mod question;
+mod risk;
 mod search;
 mod space;
 mod stages;
@@ -54,6 +56,7 @@ mod verdict;
 
 pub use explain::sensitivity;
 pub use question::{Breadth, Pins, Question};
+pub use risk::{MemoryLimit, Order, Risk};
 pub use search::{Bounds, Scope, plan, plan_within};
 pub use space::{PinChoice, pin_choices};
 pub use verdict::{

@@ -1,5 +1,6 @@
 //! The planner's question: what to train, on what, with which choices made already.
 
+use crate::risk::Risk;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::Model;
@@ -19,6 +20,8 @@ pub struct Question {
     pub stack: Stack,
     /// Choices that are made already.
     pub pins: Pins,
+    /// How the errors of forecasts count.
+    pub risk: Risk,
 }
 
 /// Choices that the planner must not change; a choice that is `None` is free.

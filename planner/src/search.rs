@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use trainwright_sim::forecast;
-use trainwright_spec::units::{Picoseconds, Seconds};
+use trainwright_spec::units::Seconds;
 
 /// How far a search goes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -85,7 +85,7 @@ fn plan_in_order(
         Goal { keep: scope.proved, layouts: &|_| true, candidates: &|_| true, looks: None, out_of_time };
     let explored = space.explore(&goal, watch)?;
     let search = search_summary(question, &space.legal, &explored);
-    let ranked = ranked(&space, &explored, watch)?;
+    let (ranked, tied) = ranked(&space, &explored, watch)?;
     let Some((winner, best)) = ranked.first() else {
         return match &space.legal.left_out {
             _ if search.unseen > 0 => Ok(Verdict::OutOfTime(search)),
@@ -100,16 +100,16 @@ fn plan_in_order(
         false => alternatives(&space, &explored, winner, best)?,
     };
     let ranked = ranked.into_iter().map(|(_, plan)| plan).collect();
-    let (front, finalists) = (front(&explored, &space.model().costs)?, finalists(&explored));
-    Ok(Verdict::Found(Found { ranked, alternatives, front, finalists, search }))
+    let (front, finalists) = (front(&explored, space.model())?, finalists(&explored, space.model()));
+    Ok(Verdict::Found(Found { ranked, tied, alternatives, front, finalists, search }))
 }
 
-/// The fastest simulated plans with their forecasts, fastest first.
+/// The fastest simulated plans with their forecasts by expected time, and how many of the first cannot be told apart.
 fn ranked(
     space: &SearchSpace,
     explored: &Explored,
     watch: &(dyn Fn(Progress) + Sync),
-) -> Result<Vec<(Candidate, Ranked)>, PlannerError> {
+) -> Result<(Vec<(Candidate, Ranked)>, usize), PlannerError> {
     let mut best: Vec<&Seen> = explored.seen.iter().filter(|seen| seen.time().is_some()).collect();
     // Stable: of equal times, the one with the lower bound comes first.
     best.sort_by_key(|seen| seen.time());
@@ -126,12 +126,15 @@ fn ranked(
             let limited_by = limited_by(&forecast);
             let done = 1 + done.fetch_add(1, Ordering::Relaxed);
             watch(Progress { phase: "simulations", done, total: best.len() });
-            Ok((candidate, Ranked { plan: plan.clone(), forecast, estimate, limited_by }))
+            let outlook = *space.model().outlook(&candidate);
+            let expected = outlook.expected(forecast.step_time);
+            let plan = plan.clone();
+            Ok((candidate, Ranked { plan, forecast, expected, estimate, limited_by, outlook }))
         })
         .collect::<Result<Vec<(Candidate, Ranked)>, PlannerError>>()?;
     // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
-    ranked.sort_by_key(|(_, plan)| Picoseconds::from(plan.forecast.step_time));
-    Ok(ranked)
+    let tied = Ranked::sort(&mut ranked, |(_, plan)| plan);
+    Ok((ranked, tied))
 }
 
 /// The bounds of a question's candidates alone, on one thread: for measuring how fast they are.

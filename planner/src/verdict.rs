@@ -1,10 +1,11 @@
 //! The planner's answer.
 
+use crate::risk::Outlook;
 use serde::Serialize;
 use thiserror::Error;
 use trainwright_sim::{Deadlock, Forecast};
 use trainwright_spec::plan::Plan;
-use trainwright_spec::units::{Bytes, Seconds};
+use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
 /// How many plans are ranked.
 pub const KEPT: usize = 5;
@@ -48,11 +49,13 @@ impl Verdict {
 /// Plans that fit, and why the best is the best.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The simulated plans, fastest first.
+    /// The simulated plans by their expected step time; but the first is the one with most evidence among `tied`.
     pub ranked: Vec<Ranked>,
+    /// How many of the first plans have 80 % ranges that the fastest one's hardly differs from.
+    pub tied: usize,
     /// Why the obvious other choices are not the first of them.
     pub alternatives: Vec<Alternative>,
-    /// The simulated plans that none other beats in time and memory at once, the fastest first.
+    /// The simulated plans that none other beats in expected time and memory at once, the fastest first.
     pub front: Vec<FrontPoint>,
     /// The fastest simulated plans of different meshes: see `sensitivity`.
     pub finalists: Vec<Finalist>,
@@ -67,11 +70,46 @@ pub struct Ranked {
     pub plan: Plan,
     /// Its simulated step.
     pub forecast: Forecast,
+    /// The step time to order it by: see `Risk`.
+    pub expected: Seconds,
     /// The planner's estimate of the step before it was simulated: the partition's objective and the optimizer's
     /// update, without the data axis's communication.
     pub estimate: Seconds,
     /// What its time goes to beyond ideal compute, the largest part first, in words.
     pub limited_by: String,
+    pub(crate) outlook: Outlook,
+}
+
+/// Ranges of which this part is common to both are the same: a plan cannot be told from the other by its forecast.
+const SAME_RANGE: f64 = 0.9;
+
+impl Ranked {
+    /// How much of the fullest GPU's memory the question lets the plan use.
+    pub fn room(&self) -> Bytes {
+        self.outlook.room(self.forecast.gpu_memory)
+    }
+
+    /// Whether its forecast's range is the same as another's.
+    fn is_tied(&self, other: &Self) -> bool {
+        let range = |ranked: &Self| (ranked.outlook, ranked.forecast.step_time);
+        Outlook::overlap(range(self), range(other)) >= SAME_RANGE
+    }
+
+    /// Orders plans by their expected time. Of the first that cannot be told apart, the one with most evidence becomes the
+    /// first. Returns how many these are; 1 where nothing is known of the forecasts' errors.
+    pub(crate) fn sort<T>(plans: &mut [T], ranked: impl Fn(&T) -> &Self) -> usize {
+        // Stable: of equal times, the one with the lower bound comes first.
+        plans.sort_by_key(|plan| Picoseconds::from(ranked(plan).expected));
+        let Some(fastest) = plans.first().map(&ranked) else { return 0 };
+        if fastest.outlook.alike == 0.0 {
+            return 1;
+        }
+        let tied = plans.iter().take_while(|plan| fastest.is_tied(ranked(plan))).count();
+        let alike = |place: &usize| ranked(&plans[*place]).outlook.alike;
+        let best = (0..tied).max_by(|a, b| alike(a).total_cmp(&alike(b)).then(b.cmp(a))).unwrap_or(0);
+        plans[..=best].rotate_right(1);
+        tied
+    }
 }
 
 /// A choice that one might have expected, and what became of it.
@@ -103,6 +141,9 @@ pub struct FrontPoint {
     /// Its step.
     #[serde(rename = "step_time_s")]
     pub step_time: Seconds,
+    /// The step time to order it by.
+    #[serde(rename = "expected_step_time_s")]
+    pub expected: Seconds,
     /// What its fullest GPU holds.
     #[serde(rename = "peak_memory_bytes")]
     pub peak_memory: Bytes,
@@ -121,6 +162,7 @@ pub struct Finalist {
     pub words: String,
     /// Itself.
     pub plan: Plan,
+    pub(crate) outlook: Outlook,
 }
 
 /// How large the space was and what became of its candidates. A candidate is everything but the partition of layers and
@@ -137,7 +179,7 @@ pub struct Search {
     pub out_of_memory: usize,
     /// Those of them whose weights, gradients and optimizer alone do not fit.
     pub state_out_of_memory: usize,
-    /// Dropped because their lower bound is above the simulated time of enough others.
+    /// Dropped because their lower bound is above the expected time of enough others.
     pub bounded_out: usize,
     /// Whose layers were split into stages: by the integer program where more than one split is left by its bounds.
     pub solved: usize,
@@ -145,8 +187,8 @@ pub struct Search {
     pub simulated: usize,
     /// Not looked at before the time limit.
     pub unseen: usize,
-    /// A time that no plan of the space is below: of the candidates that were not simulated their bounds, of those that
-    /// were the bound over all their partitions.
+    /// A time that no plan of the space is expected to be below: of the candidates that were not simulated their bounds, of
+    /// those that were the bound over all their partitions.
     #[serde(rename = "bound_s", skip_serializing_if = "Option::is_none")]
     pub bound: Option<Seconds>,
 }

@@ -3,7 +3,7 @@
 
 use rayon::ThreadPoolBuilder;
 use trainwright_lower::memory::plan_memory;
-use trainwright_planner::{Found, Infeasible, Pins, PlannerError, Question, Ranked, Verdict, plan};
+use trainwright_planner::{Found, Infeasible, Pins, PlannerError, Question, Ranked, Risk, Verdict, plan};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::cluster::Cluster;
@@ -29,6 +29,7 @@ fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize) ->
         },
         stack: Stack::from_name("megatron-core").unwrap(),
         pins: Pins::default(),
+        risk: Risk::default(),
     }
 }
 

@@ -5,32 +5,35 @@ use crate::{Deadlock, fullest, quick_forecast};
 use serde::Serialize;
 use trainwright_lower::lower;
 use trainwright_lower::memory::plan_memory;
-use trainwright_spec::calibration::ranges::{Distribution, Quantity, Range, Traits};
+use trainwright_spec::calibration::ranges::{Distribution, Kind, Quantity, Range, Spread, Traits};
 use trainwright_spec::calibration::{Calibration, restore};
 use trainwright_spec::model::Mlp;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Axis, Work};
+use trainwright_spec::program::Work;
 use trainwright_spec::schedule::shorter_step;
 use trainwright_spec::units::Seconds;
 
 /// The properties of a plan whose step takes `step` and of which the fraction `exposed` is exposed communication.
 pub fn traits(plan: &Plan, step: Seconds, exposed: f64) -> Traits {
-    let gpus = plan.cluster.node.gpus.value;
-    let tensor = plan.mesh.group(0, Axis::Tensor);
+    Traits {
+        kind: kind(plan),
+        exposed: exposed.clamp(0.0, 1.0),
+        host: (launches(plan) / step).clamp(0.0, 1.0),
+    }
+}
+
+/// Those properties that are known before a plan's stages are.
+pub fn kind(plan: &Plan) -> Kind {
     let precision = match plan.job.precision {
         Precision::Fp16 => Precision::Bf16,
         other => other,
     };
-    Traits {
+    Kind {
         experts: plan.model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_))),
-        tensor_over_nodes: tensor.iter().any(|rank| rank / gpus != tensor[0] / gpus),
-        context: plan.mesh.context > 1,
-        several_nodes: plan.mesh.ranks() > gpus,
         generation: plan.cluster.node.gpu.generation.name().into(),
         precision: precision.name().into(),
-        exposed: exposed.clamp(0.0, 1.0),
-        host: (launches(plan) / step).clamp(0.0, 1.0),
+        spread: Spread::of(&plan.mesh, plan.cluster.node.gpus.value),
     }
 }
 
@@ -62,6 +65,9 @@ pub struct Confidence {
     /// The step time without calibration: a ceiling on speed.
     #[serde(rename = "uncalibrated_step_time_s")]
     pub ceiling: Seconds,
+    /// The step time times the mean ratio of measured to forecast time of runs of this kind: see `Distribution::expected`.
+    #[serde(rename = "expected_step_time_s")]
+    pub expected: Seconds,
     /// The range of measured over forecast step times of runs like this one; `None` if the calibration has no runs.
     pub time: Option<Range>,
     /// The range of measured over forecast peak memory.
@@ -86,6 +92,7 @@ pub fn confidence(
         false => Seconds::from(quick_forecast(&stated, &ClusterCosts::new(&stated.cluster))?.step_time),
     };
     let traits = traits(plan, step, exposed);
+    let of_kind = Distribution::of_kind(&calibration.residuals, Quantity::Time, &traits.kind);
     let of_memory = calibration.distribution(Quantity::Memory, &traits, None);
     let ranks = plan_memory(plan);
     let full = fullest(plan, &ranks);
@@ -94,6 +101,7 @@ pub fn confidence(
         calibration: calibration.name.clone(),
         source: calibration.source.clone(),
         ceiling,
+        expected: of_kind.map_or(step, |known| step * known.expected()),
         time: calibration.range(Quantity::Time, &traits, None),
         memory: of_memory.as_ref().map(Distribution::range),
         fits_with: of_memory.map(|known| known.fraction_below(room)),

@@ -28,7 +28,7 @@ use crate::sourced::Sourced;
 use crate::stack::Stack;
 use crate::units::Seconds;
 use serde::{Deserialize, Serialize};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 /// The calibration of forecasts for which none was chosen.
 pub const DEFAULT: &str = "published";
@@ -100,8 +100,12 @@ pub struct Calibration {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceErrors>,
     /// Residuals of measured runs, as CSV in the file: the ranges of forecasts come from them.
-    #[serde(default, with = "residuals", skip_serializing_if = "Vec::is_empty")]
-    pub residuals: Vec<Residual>,
+    #[serde(default, with = "residuals", skip_serializing_if = "no_residuals")]
+    pub residuals: Arc<Vec<Residual>>,
+}
+
+fn no_residuals(residuals: &Arc<Vec<Residual>>) -> bool {
+    residuals.is_empty()
 }
 
 /// Residuals as the text of a CSV file.
@@ -109,13 +113,14 @@ mod residuals {
     use super::ranges::{Residual, from_csv, to_csv};
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
+    use std::sync::Arc;
 
     pub fn serialize<S: Serializer>(residuals: &[Residual], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&to_csv(residuals))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Residual>, D::Error> {
-        from_csv(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Vec<Residual>>, D::Error> {
+        from_csv(&String::deserialize(deserializer)?).map(Arc::new).map_err(D::Error::custom)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Arguments of `what-if`.
 
-use super::{PinArguments, QuestionArguments};
+use super::{PinArguments, QuestionArguments, RiskArguments};
 use clap::{Args, ValueEnum};
 use trainwright_spec::catalog;
 use trainwright_whatif::input::{INPUTS, amount};
@@ -70,6 +70,9 @@ pub struct WhatIfArguments {
     /// Choices that are made already.
     #[command(flatten)]
     pub pins: PinArguments,
+    /// How the errors of forecasts count.
+    #[command(flatten)]
+    pub risk: RiskArguments,
 }
 
 /// The questions.

@@ -6,6 +6,7 @@ use crate::render::fit as page;
 use crate::{inputs, output};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use trainwright_evidence::fit::evidence::residuals;
 use trainwright_evidence::fit::{Case, fit};
 use trainwright_evidence::runs::Run;
@@ -30,7 +31,7 @@ pub fn run(arguments: &FitArguments) -> Result<Outcome, CliError> {
         return Err(refuse("measurements", &arguments.measurements, allowed));
     }
     let mut fit = fit(&cases, format!("fit of {} runs of {}", cases.len(), arguments.measurements));
-    fit.calibration.residuals = residuals(&runs, &fit);
+    fit.calibration.residuals = Arc::new(residuals(&runs, &fit));
     output::save_given("--out", &arguments.out, || fit.calibration.to_toml())?;
     if !alone {
         output::print(&page::page(&fit))?;

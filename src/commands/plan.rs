@@ -20,7 +20,7 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     let files = [("--out", &arguments.out), ("--report", &arguments.report)];
     let files = [&files[..], &pictures::files(&arguments.pictures)].concat();
     let alone = output::stdout_is_taken(&files, arguments.json)?;
-    let question = inputs::question(&arguments.question, &arguments.pins)?;
+    let question = inputs::question(&arguments.question, &arguments.pins, &arguments.risk)?;
     let verdict = {
         let bar = Bar::new();
         let scope = Scope { time: arguments.time_limit.map(Seconds::new), ..Scope::default() };

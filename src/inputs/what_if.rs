@@ -76,7 +76,7 @@ fn base(arguments: &WhatIfArguments) -> Result<Base, CliError> {
             "give --model, --cluster, --seq and --global-batch, or --plan",
         ));
     };
-    let question = unchecked(given, &arguments.pins)?;
+    let question = unchecked(given, &arguments.pins, &arguments.risk)?;
     // An input that does not suit the rest may be a varied one: then the points say so.
     if arguments.vary.is_empty() && arguments.asked == Asked::Sweep {
         check(&question)?;

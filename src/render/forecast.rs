@@ -83,8 +83,15 @@ pub fn exposed(forecast: &Forecast) -> String {
 
 /// The range of the step time and of the memory, and the calibration.
 pub fn trust(forecast: &Forecast, confidence: &Confidence) -> Vec<(&'static str, String)> {
-    let Confidence { calibration, source, ceiling, time, memory, fits_with } = confidence;
+    let Confidence { calibration, source, ceiling, expected, time, memory, fits_with } = confidence;
     let mut lines = Vec::new();
+    if time.is_some() {
+        let ratio = *expected / forecast.step_time;
+        lines.push((
+            "expected",
+            format!("{expected}: runs of this kind take {ratio:.2} times their forecast"),
+        ));
+    }
     if let Some(range) = time {
         let times = format!("{} to {}", range.low * forecast.step_time, range.high * forecast.step_time);
         lines.push(("80 % range", format!("{times}: {}", evidence(range))));

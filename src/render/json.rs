@@ -5,10 +5,12 @@
 //! ```json
 //! { "verdict": "found",
 //!   "question": { "model", "parameters", "active_parameters", "cluster", "gpus", "sequence_tokens",
-//!                 "global_batch_sequences", "precision", "optimizer", "stack" },
-//!   "plans": [ { "rank", "limited_by", "estimate_s", "forecast": {…}, "plan": {…} } ],
+//!                 "global_batch_sequences", "precision", "optimizer", "stack", "memory_risk",
+//!                 "memory_reserve_bytes", "risk" },
+//!   "plans": [ { "rank", "ordered_by_s", "limited_by", "estimate_s", "forecast": {…}, "confidence": {…}, "plan": {…} } ],
+//!   "tied": how many of the first plans have the same 80 % range,
 //!   "alternatives": [ { "choice", "reason" } ],
-//!   "front": [ { "plan", "step_time_s", "peak_memory_bytes", "headroom_bytes", "gpu_s" } ],
+//!   "front": [ { "plan", "step_time_s", "expected_step_time_s", "peak_memory_bytes", "headroom_bytes", "gpu_s" } ],
 //!   "sensitivity": [ { "quantity", "factor", "then" } ],
 //!   "search": { "layouts", "candidates", "plans_log10", "out_of_memory", "state_out_of_memory", "bounded_out", "solved",
 //!               "simulated", "unseen", "bound_s" } }
@@ -42,7 +44,7 @@
 use super::network::{How, Row, SweepTable};
 use serde::Serialize;
 use serde_json::{Value, json};
-use trainwright_planner::{Found, Infeasible, Question, Ranked, Search, Sensitivity};
+use trainwright_planner::{Found, Infeasible, MemoryLimit, Order, Question, Ranked, Search, Sensitivity};
 use trainwright_sim::Forecast;
 use trainwright_sim::likeness::Confidence;
 use trainwright_spec::plan::Plan;
@@ -57,6 +59,7 @@ pub fn found(
     let plan = |((rank, ranked), confidence): ((usize, &Ranked), &Confidence)| {
         json!({
             "rank": rank,
+            "ordered_by_s": ranked.expected,
             "limited_by": ranked.limited_by,
             "estimate_s": ranked.estimate,
             "forecast": ranked.forecast,
@@ -68,6 +71,7 @@ pub fn found(
         "verdict": "found",
         "question": question_json(question),
         "plans": (1..).zip(&found.ranked).zip(confidence).map(plan).collect::<Vec<_>>(),
+        "tied": found.tied,
         "alternatives": found.alternatives,
         "front": found.front,
         "sensitivity": sensitivity,
@@ -134,7 +138,7 @@ pub fn forecast(plan: &Plan, forecast: &Forecast, confidence: &Confidence) -> St
     print(&json!({ "forecast": forecast, "confidence": confidence, "plan": plan }))
 }
 
-fn question_json(Question { model, cluster, job, stack, .. }: &Question) -> Value {
+fn question_json(Question { model, cluster, job, stack, risk, .. }: &Question) -> Value {
     json!({
         "model": model.name,
         "parameters": model.parameters(),
@@ -146,6 +150,18 @@ fn question_json(Question { model, cluster, job, stack, .. }: &Question) -> Valu
         "precision": job.precision.name(),
         "optimizer": job.optimizer,
         "stack": stack.name,
+        "memory_risk": match risk.memory {
+            MemoryLimit::Risk(risk) => Some(risk),
+            MemoryLimit::Reserve(_) => None,
+        },
+        "memory_reserve_bytes": match risk.memory {
+            MemoryLimit::Risk(_) => None,
+            MemoryLimit::Reserve(reserve) => Some(reserve),
+        },
+        "risk": match risk.order {
+            Order::Expected => None,
+            Order::Quantile(fraction) => Some(fraction),
+        },
     })
 }
 

@@ -7,7 +7,7 @@ use super::words::{
     choices, count, gib, grouped, heading, job_in_words, memory_of_gpus, pairs, percent, recompute_cell,
     wrap, yes_no,
 };
-use trainwright_planner::{Found, Question, Ranked, Search, Sensitivity};
+use trainwright_planner::{Found, MemoryLimit, Order, Question, Ranked, Search, Sensitivity};
 use trainwright_sim::likeness::Confidence;
 use trainwright_spec::plan::Plan;
 use trainwright_timeline::timeline::Timeline;
@@ -25,12 +25,13 @@ pub fn page(
     let best = &found.ranked[0];
     let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&heading("Best plan"));
-    page.push_str(&headline(best, &confidence[0]));
+    page.push_str(&headline(question, best, &confidence[0]));
     page.push_str(&heading(&format!(
         "Best plans (memory in GiB of {}; bubble and exposed communication in % of the step)",
         gib(best.forecast.gpu_memory)
     )));
-    page.push_str(&ranking(&found.ranked));
+    page.push_str(&ranking(question, &found.ranked));
+    page.push_str(&tied(found));
     page.push_str(&heading("What limits them"));
     let limits: Vec<(String, String)> = found
         .ranked
@@ -100,16 +101,18 @@ pub fn search(search: &Search) -> String {
 
 /// The proof about the best plan.
 fn proof(best: &Ranked, search: &Search) -> String {
-    let time = best.forecast.step_time;
-    let (Some(bound), Some(gap)) = (search.bound, search.gap(time)) else { return String::new() };
+    let (Some(bound), Some(gap)) = (search.bound, search.gap(best.expected)) else { return String::new() };
     let others = match search.unseen {
-        0 => "Every candidate that could be faster by its lower bound was simulated with its best partition.",
+        0 => {
+            "Every candidate that could be faster by its lower bound was simulated, with the partition that the integer \
+              program chose for it."
+        }
         _ => "The time limit came before every candidate that could be faster was simulated.",
     };
     let gap = percent(gap);
     wrap(
         &format!(
-            "{others} No plan of the space takes less than {bound}: the best is within {gap} % of that."
+            "{others} No plan of the space is expected to take less than {bound}: the best is within {gap} % of that."
         ),
         0,
     )
@@ -123,7 +126,7 @@ fn power_of_ten(log10: f64) -> String {
     }
 }
 
-fn headline(best: &Ranked, confidence: &Confidence) -> String {
+fn headline(question: &Question, best: &Ranked, confidence: &Confidence) -> String {
     let forecast = &best.forecast;
     let speed = format!(
         "{} a step, {} tokens/s ({} per GPU)",
@@ -137,17 +140,48 @@ fn headline(best: &Ranked, confidence: &Confidence) -> String {
         ("speed", speed),
         ("MFU", mfu(forecast)),
         ("HFU", hfu(forecast)),
-        ("memory", format!("{memory} on the fullest GPU")),
+        ("memory", format!("{memory} on the fullest GPU{}", memory_limit(question, best))),
     ];
     lines.extend(trust(forecast, confidence));
     pairs(lines)
 }
 
-fn ranking(ranked: &[Ranked]) -> String {
+/// How much of a GPU's memory plans may use, if not all.
+fn memory_limit(question: &Question, best: &Ranked) -> String {
+    let room = gib(best.room());
+    match question.risk.memory {
+        MemoryLimit::Risk(_) if question.risk.residuals.is_empty() => String::new(),
+        MemoryLimit::Risk(risk) => {
+            format!("; {room} GiB may be used, to fit with {} % probability", rounded(1.0 - risk))
+        }
+        MemoryLimit::Reserve(_) => format!("; {room} GiB may be used"),
+    }
+}
+
+/// A probability in percent, with the digits that it was given with.
+fn rounded(probability: f64) -> f64 {
+    (1e6 * probability).round() / 1e4
+}
+
+/// Which of the first plans cannot be told apart.
+fn tied(found: &Found) -> String {
+    match found.tied.min(found.ranked.len()) {
+        0 | 1 => String::new(),
+        tied => wrap(
+            &format!(
+                "Forecasts cannot tell plans 1 to {tied} apart: their 80 % ranges have more than 90 % in common. The first \
+                 rests on most evidence, and among equals is the fastest."
+            ),
+            0,
+        ),
+    }
+}
+
+fn ranking(question: &Question, ranked: &[Ranked]) -> String {
     let ranked: Vec<(usize, &Ranked)> = (1..).zip(ranked).collect();
     let sharding =
         |plan: &Plan| if plan.data_sharding == "none" { "-".into() } else { plan.data_sharding.clone() };
-    let table = Table::of(&ranked)
+    let mut table = Table::of(&ranked)
         .right("#", |(place, _)| place)
         .right("TP", |(_, ranked)| ranked.plan.mesh.tensor)
         .right("PP", |(_, ranked)| ranked.plan.mesh.pipeline)
@@ -158,15 +192,38 @@ fn ranking(ranked: &[Ranked]) -> String {
         .left("SP", |(_, ranked)| yes_no(ranked.plan.sequence_parallel))
         .left("shard", |(_, ranked)| sharding(&ranked.plan))
         .left("recompute", |(_, ranked)| recompute_cell(ranked.plan.stages.iter()))
-        .right("step", |(_, ranked)| ranked.forecast.step_time)
+        .right("step", |(_, ranked)| ranked.forecast.step_time);
+    let mut legend = String::from(
+        "TP, PP, DP: ranks of the tensor, pipeline and data axis; v: stages per pipeline rank; µb: sequences in a \
+         microbatch; SP: sequence parallel; shard: what data ranks split; ",
+    );
+    if !question.risk.residuals.is_empty() {
+        let (heading, meaning) = match question.risk.order {
+            Order::Expected => {
+                ("expected".into(), "step time by the errors of measured runs of its kind".into())
+            }
+            Order::Quantile(fraction) => {
+                let heading = format!("{} %", rounded(fraction));
+                (
+                    heading.clone(),
+                    format!("time that {heading} of steps stay below, by the errors of its kind"),
+                )
+            }
+        };
+        let heading: &str = &heading;
+        table = table.right(heading, |(_, ranked)| ranked.expected);
+        let meaning: String = meaning;
+        legend.push_str(&format!("{heading}: {meaning}; "));
+    }
+    legend.push_str(
+        "MFU: % of the peak, all attention scores counted; causal: only those that the mask lets through; sel: selective",
+    );
+    table
         .right("MFU", |(_, ranked)| percent(ranked.forecast.mfu_full_attention))
         .right("causal", |(_, ranked)| percent(ranked.forecast.mfu_causal_attention))
-        .right("HFU", |(_, ranked)| percent(ranked.forecast.hfu))
         .right("memory", |(_, ranked)| gib(ranked.forecast.peak_memory))
         .right("bubble", |(_, ranked)| percent(ranked.forecast.report.mean.bubble_share))
-        .right("exposed", |(_, ranked)| exposed(&ranked.forecast));
-    let legend = "TP, PP, DP: ranks of the tensor, pipeline and data axis; v: stages per pipeline rank; µb: sequences in a \
-                  microbatch; SP: sequence parallel; shard: what data ranks split; MFU: % of the peak, all attention \
-                  scores counted; causal: only those that the mask lets through; HFU: % of the peak executed, recomputation included; sel: selective";
-    table.text() + &wrap(legend, 0)
+        .right("exposed", |(_, ranked)| exposed(&ranked.forecast))
+        .text()
+        + &wrap(&legend, 0)
 }

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use trainwright_evidence::runs::{Outcome, Run};
 use trainwright_evidence::statistics::{mean, median};
 use trainwright_lower::memory::{RankMemory, plan_memory};
-use trainwright_planner::{Pins, Question, Verdict, plan};
+use trainwright_planner::{Pins, Question, Risk, Verdict, plan};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time_for_ranking;
 use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
@@ -68,6 +68,7 @@ fn question(plan: &Plan) -> Option<Question> {
         job: plan.job.clone(),
         stack: plan.stack.clone(),
         pins: Pins { only, ..Pins::default() },
+        risk: Risk::default(),
     })
 }
 

@@ -136,7 +136,7 @@ fn simulated(plan: &Plan) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trainwright_planner::{Pins, plan};
+    use trainwright_planner::{Pins, Risk, plan};
     use trainwright_spec::cluster::Cluster;
     use trainwright_spec::job::Job;
     use trainwright_spec::model::preset::preset;
@@ -161,6 +161,7 @@ mod tests {
                 },
                 stack: Stack::from_name("megatron-core").unwrap(),
                 pins: Pins::default(),
+                risk: Risk::default(),
             };
             let Ok(Verdict::Found(found)) = plan(&question, &|_| {}) else { panic!("{model} has a plan") };
             let first = &found.ranked[0];

@@ -10,7 +10,7 @@
 //! faster network would bring. Nothing here touches a terminal, a file or a clock.
 //!
 //! ```
-//! use trainwright_planner::{Pins, Question};
+//! use trainwright_planner::{Pins, Question, Risk};
 //! use trainwright_spec::cluster::Cluster;
 //! use trainwright_spec::job::Job;
 //! use trainwright_spec::model::preset::preset;
@@ -32,6 +32,7 @@
 //!     },
 //!     stack: Stack::from_name("megatron-core")?,
 //!     pins: Pins { pipeline: Some(1), micro_batch: Some(4), ..Pins::default() },
+//!     risk: Risk::default(),
 //! };
 //! let rates = Rates { price: None, pue: default_pue().value, tokens: Some(10e9) };
 //! let scenario = Scenario { base: Base::Question(Box::new(question)), rates, calibration: None };

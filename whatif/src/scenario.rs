@@ -45,7 +45,10 @@ impl Base {
     pub(crate) fn calibrated(&self, calibration: &Calibration) -> Self {
         let mut base = self.clone();
         match &mut base {
-            Base::Question(question) => calibration.apply(&mut question.cluster, &mut question.stack),
+            Base::Question(question) => {
+                calibration.apply(&mut question.cluster, &mut question.stack);
+                question.risk.residuals = Arc::clone(&calibration.residuals);
+            }
             Base::Plan(plan) => calibration.apply(&mut plan.cluster, &mut plan.stack),
         }
         base

@@ -24,7 +24,8 @@ pub(super) fn exceeds_memory(model: &CostModel, candidate: &Candidate, plan: &Pl
     let stages = candidate.shape(model.question.job.global_batch).stages();
     let most_blocks = |rank: usize, peak: &Peak| {
         let cost = &by_kind[plan.kind(rank)];
-        let mut room = plan.node(rank).gpu.memory.value.get() - fixed_overhead(plan).get();
+        let gpu = plan.node(rank).gpu.memory.value;
+        let mut room = model.outlook(candidate).room(gpu).get() - fixed_overhead(plan).get();
         for in_flight in peak {
             let ends = cost.ends(candidate, stages).into_iter();
             for (_, end) in ends.filter(|(stage, _)| in_flight.stage % stages == *stage) {

@@ -112,7 +112,8 @@ fn rank_rooms(model: &CostModel, candidate: &Candidate, plan: &Plan, run: usize)
     let room = |rank: usize| {
         let kind = plan.kind(rank);
         let cost: &ModelCost = &by_kind[kind];
-        let (mut time, mut memory) = (Seconds::ZERO, plan.cluster.node_of(kind).gpu.memory.value - overhead);
+        let gpu = plan.cluster.node_of(kind).gpu.memory.value;
+        let (mut time, mut memory) = (Seconds::ZERO, model.outlook(candidate).room(gpu) - overhead);
         let mut largest = peak.unwrap_or(Bytes::ZERO);
         let ends = cost.ends(candidate, shape.stages()).into_iter();
         for (stage, end) in ends.filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank) {

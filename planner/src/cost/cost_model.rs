@@ -6,7 +6,9 @@ use super::layout_costs::LayoutCosts;
 use super::pipelines::Pipelines;
 use crate::candidate::Candidate;
 use crate::question::Question;
+use crate::risk::{Outlook, Outlooks};
 use trainwright_sim::Deadlock;
+use trainwright_spec::plan::Plan;
 
 /// The costs of a question's candidates.
 pub(crate) struct CostModel<'a> {
@@ -16,6 +18,7 @@ pub(crate) struct CostModel<'a> {
     /// Of layers.
     pub layers: LayoutCosts,
     pub pipelines: Pipelines,
+    outlooks: Outlooks,
 }
 
 impl<'a> CostModel<'a> {
@@ -45,7 +48,8 @@ impl<'a> CostModel<'a> {
             return Ok(None);
         };
         let pipelines = Pipelines::new(question.job.global_batch);
-        Ok(Some(Self { question, costs, layers, pipelines }))
+        let outlooks = Outlooks::new(question, layouts);
+        Ok(Some(Self { question, costs, layers, pipelines, outlooks }))
     }
 
     /// The layer costs of a candidate; where nodes are of several kinds, no layer takes less on any of them.
@@ -56,6 +60,16 @@ impl<'a> CostModel<'a> {
     /// The layer costs of a candidate by kind of node.
     pub fn by_kind(&self, candidate: &Candidate) -> &[ModelCost] {
         self.layers.by_kind(candidate)
+    }
+
+    /// What is known of the errors of a candidate's forecasts.
+    pub fn outlook(&self, candidate: &Candidate) -> &Outlook {
+        self.outlooks.of(candidate.precision, &candidate.mesh)
+    }
+
+    /// What is known of the errors of a plan's forecast.
+    pub fn outlook_of(&self, plan: &Plan) -> &Outlook {
+        self.outlooks.of(plan.job.precision, &plan.mesh)
     }
 
     /// The run of the model that has most blocks, and how many.

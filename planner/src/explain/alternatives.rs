@@ -50,16 +50,20 @@ fn judge(
     let trials: Vec<&Trial> = known.chain(&looked.trials).collect();
     let shortages = trials.iter().filter_map(|trial| trial.shortage());
     let fastest = trials.iter().filter_map(|trial| trial.simulated()).min_by_key(|(_, time)| *time);
-    let reason = if let Some((plan, time)) = fastest {
-        let time = Seconds::from(time);
-        let slower = 100.0 * (time / best.forecast.step_time - 1.0);
+    let reason = if let Some((plan, expected)) = fastest {
+        let slower = 100.0 * (Seconds::from(expected) / best.expected - 1.0);
         let (forecast, _) = forecast(plan, &space.model().costs)?;
-        format!("{time}, {slower:+.1} %: {}", limited_by(&forecast))
+        let time = forecast.step_time;
+        let expected = match *space.model().outlook_of(plan) == best.outlook {
+            true => String::new(),
+            false => format!(" ({} expected)", Seconds::from(expected)),
+        };
+        format!("{time}{expected}, {slower:+.1} %: {}", limited_by(&forecast))
     } else if let Some(least) = shortages.min_by(|a, b| a.ratio().total_cmp(&b.ratio())) {
         let RankMemoryUse { rank, needs, has } = least;
         does_not_fit(&format!("pipeline rank {rank} needs"), needs, has)
     } else if let Some((needs, candidate)) = looked.infeasible_state {
-        let has = space.question().cluster.mean_memory();
+        let has = space.mean_room(&candidate);
         let words = does_not_fit("weights, gradients and optimizer alone need", needs, has);
         format!("{words} ({})", candidate.words())
     } else {
@@ -110,6 +114,6 @@ fn with_recompute(
     let mut question = model.question.clone();
     question.pins.recompute = Some(recompute);
     let model = CostModel::new(&question, candidates, model.costs.clone())?;
-    let trials = candidates.iter().map(|candidate| simulate(stage(&model, candidate), &model.costs));
+    let trials = candidates.iter().map(|candidate| simulate(stage(&model, candidate), &model, candidate));
     trials.collect()
 }

@@ -1,11 +1,11 @@
 //! The simulated plans that are worth a look after the best: one of each mesh, and those that save memory.
 
 use crate::candidate::Candidate;
+use crate::cost::CostModel;
 use crate::explore::{Explored, Seen};
 use crate::verdict::{Finalist, FrontPoint, PlannerError};
 use rayon::prelude::*;
 use trainwright_lower::memory::plan_memory;
-use trainwright_sim::costs::Costs;
 use trainwright_sim::{forecast, fullest};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
@@ -15,24 +15,22 @@ use trainwright_spec::units::{Bytes, Picoseconds};
 const FINALISTS: usize = 8;
 
 /// The fastest simulated plans of different meshes, the fastest first.
-pub(crate) fn finalists(explored: &Explored) -> Vec<Finalist> {
+pub(crate) fn finalists(explored: &Explored, model: &CostModel) -> Vec<Finalist> {
     let mut meshes: Vec<Mesh> = Vec::new();
     let mut finalists = Vec::new();
     for (candidate, plan) in by_time(explored) {
         let mesh = Mesh { shard: None, ..candidate.mesh };
         if finalists.len() < FINALISTS && !meshes.contains(&mesh) {
             meshes.push(mesh);
-            finalists.push(Finalist { words: words(candidate, plan), plan: plan.clone() });
+            let outlook = *model.outlook(candidate);
+            finalists.push(Finalist { words: words(candidate, plan), plan: plan.clone(), outlook });
         }
     }
     finalists
 }
 
-/// The front of time and memory, the fastest first, with the times that the plans' forecasts have.
-pub(crate) fn front(
-    explored: &Explored,
-    costs: &(impl Costs + Sync),
-) -> Result<Vec<FrontPoint>, PlannerError> {
+/// The front of expected time and memory, the fastest first, with the times that the plans' forecasts have.
+pub(crate) fn front(explored: &Explored, model: &CostModel) -> Result<Vec<FrontPoint>, PlannerError> {
     let mut ahead: Vec<(&Candidate, &Plan)> = Vec::new();
     let mut least = None;
     for (candidate, plan) in by_time(explored) {
@@ -44,12 +42,13 @@ pub(crate) fn front(
     }
     let point = |(candidate, plan): &(&Candidate, &Plan)| {
         let (peak_memory, headroom) = peak_memory(plan);
-        let step_time = forecast(plan, costs)?.0.step_time;
+        let step_time = forecast(plan, &model.costs)?.0.step_time;
+        let expected = model.outlook(candidate).expected(step_time);
         let gpu_time = step_time * plan.mesh.ranks() as f64;
-        Ok(FrontPoint { plan: words(candidate, plan), step_time, peak_memory, headroom, gpu_time })
+        Ok(FrontPoint { plan: words(candidate, plan), step_time, expected, peak_memory, headroom, gpu_time })
     };
     let mut points = ahead.par_iter().map(point).collect::<Result<Vec<FrontPoint>, PlannerError>>()?;
-    points.sort_by_key(|point| Picoseconds::from(point.step_time));
+    points.sort_by_key(|point| Picoseconds::from(point.expected));
     Ok(thinned(points))
 }
 

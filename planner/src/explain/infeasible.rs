@@ -3,6 +3,7 @@
 use crate::candidate::Candidate;
 use crate::explore::{Explored, SearchSpace};
 use crate::question::{Pins, Question};
+use crate::risk::{MemoryLimit, Risk};
 use crate::stages::{RankMemoryUse, Staged, stage};
 use crate::verdict::{BrokenLimit, Infeasible, Search};
 use trainwright_spec::mesh::Mesh;
@@ -13,6 +14,9 @@ const REPORTED: usize = 5;
 
 /// How many times the nodes, or the memory of a GPU, are doubled in search of what suffices.
 const DOUBLINGS: u32 = 12;
+
+/// Risks of exceeding the memory that are tried as a remedy.
+const RISKS: [f64; 5] = [0.1, 0.2, 0.3, 0.5, 0.7];
 
 /// What is not varied in search of what suffices.
 const USUAL: [(&str, &str); 6] = [
@@ -42,10 +46,10 @@ pub(crate) fn infeasible(space: &SearchSpace, explored: &Explored, search: Searc
             Staged::Plan(..) | Staged::Undecided => None,
         }
     });
-    let gpu = space.question().cluster.mean_memory();
     let limit = "memory for weights, gradients and optimizer alone";
     let states = explored.infeasible_states.values();
-    let states = states.map(|(needs, candidate)| (*candidate, limit.to_string(), *needs, gpu));
+    let states =
+        states.map(|(needs, candidate)| (*candidate, limit.to_string(), *needs, space.mean_room(candidate)));
     let mut broken: Vec<_> = solved.chain(activations).chain(states).collect();
     // Stable: of equal ones, the one with the lower bound comes first.
     broken.sort_by(|a, b| (a.2 / a.3).total_cmp(&(b.2 / b.3)));
@@ -71,6 +75,7 @@ fn remedies(space: &SearchSpace, broken: &[BrokenLimit], state_fits: bool) -> Ve
     if question.pins != free && fits(&Question { pins: free, ..question.clone() }) {
         remedies.push("leave the pinned choices to the planner".to_string());
     }
+    remedies.extend(more_risk(question));
     // Nodes without network cards cannot be joined.
     let doublings = if question.cluster.node.nics.is_some() { DOUBLINGS } else { 0 };
     let more = (1..=doublings).map(|times| {
@@ -95,6 +100,21 @@ fn remedies(space: &SearchSpace, broken: &[BrokenLimit], state_fits: bool) -> Ve
         remedies.push(format!("GPUs with {gib} GiB are enough"));
     }
     remedies
+}
+
+/// The least of a few larger risks with which a plan fits.
+fn more_risk(question: &Question) -> Option<String> {
+    let now = match question.risk.memory {
+        MemoryLimit::Risk(_) if question.risk.residuals.is_empty() => return None,
+        MemoryLimit::Risk(now) => now,
+        MemoryLimit::Reserve(_) => return None,
+    };
+    let fits_with = |risk: f64| {
+        let memory = MemoryLimit::Risk(risk);
+        fits(&Question { risk: Risk { memory, ..question.risk.clone() }, ..question.clone() })
+    };
+    let risk = RISKS.into_iter().find(|risk| *risk > now && fits_with(*risk))?;
+    Some(format!("a plan fits with {:.0} % probability: --memory-risk {risk}", 100.0 * (1.0 - risk)))
 }
 
 /// A number of GiB per GPU with which a plan fits while with one less none was found; not below `least`.
@@ -128,11 +148,10 @@ fn fits(question: &Question) -> bool {
         }
     }
     let Ok(space) = SearchSpace::new(&question) else { return false };
-    let gpu = question.cluster.mean_memory();
     let mut plan = space.any_plan();
     let needs = space.candidates().map(|candidate| (space.limits(&candidate, &mut plan).1, candidate));
     let mut order: Vec<(usize, Bytes, Candidate)> = needs
-        .filter(|(needs, _)| *needs <= gpu)
+        .filter(|(needs, candidate)| *needs <= space.mean_room(candidate))
         .map(|(needs, candidate)| (candidate.micro_batch, needs, candidate))
         .collect();
     order.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.get().total_cmp(&b.1.get())));

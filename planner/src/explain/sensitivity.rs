@@ -91,10 +91,11 @@ fn fastest(finalists: &[Finalist], scale: Scale, factor: f64) -> Result<Option<u
         scale(&mut plan.cluster, factor);
         let memory = plan_memory(&plan);
         let full = fullest(&plan, &memory);
-        if memory[full].total() > plan.node(full).gpu.memory.value {
+        if memory[full].total() > finalist.outlook.room(plan.node(full).gpu.memory.value) {
             continue;
         }
         let time = step_time_for_ranking(&plan, &ClusterCosts::new(&plan.cluster))?;
+        let time = finalist.outlook.expected_exactly(time);
         if best.is_none_or(|(least, _)| time < least) {
             best = Some((time, index));
         }

@@ -39,15 +39,15 @@ pub(crate) struct Goal<'a> {
 /// A candidate that was solved.
 pub(crate) struct Seen {
     pub candidate: Candidate,
-    /// No plan of it is faster.
+    /// No plan of it is expected to be faster.
     pub bound: Seconds,
     pub trial: Trial,
 }
 
 impl Seen {
-    /// Its simulated time, if it fits.
+    /// The time to order it by, from its simulated time; if it fits.
     pub fn time(&self) -> Option<Picoseconds> {
-        self.trial.simulated().map(|(_, time)| time)
+        self.trial.simulated().map(|(_, expected)| expected)
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Explored {
     pub infeasible_activations: Vec<Candidate>,
     /// Whether nothing that is left can be better.
     pub ended: bool,
-    /// No plan that was looked for is faster.
+    /// No plan that was looked for is expected to be faster.
     pub bound: Option<Seconds>,
 }
 
@@ -191,7 +191,9 @@ impl SearchSpace<'_> {
             Part::Layout(index) => self.open(*index, goal, most, plan),
             Part::Candidate(candidate) => {
                 candidate.apply_to(plan);
-                let bound = self.bounds.tight(candidate, plan, most);
+                let outlook = self.model().outlook(candidate);
+                let most = most.map(|most| most / outlook.time);
+                let bound = outlook.expected(self.bounds.tight(candidate, plan, most));
                 let part = Part::Tight(candidate.clone());
                 Step::Tightened(Branch { bound: bound.max(branch.bound), position: branch.position, part })
             }
@@ -204,12 +206,11 @@ impl SearchSpace<'_> {
 
     /// The candidates with a layout that may be below `most`.
     fn open(&self, index: usize, goal: &Goal, most: Option<Seconds>, plan: &mut Plan) -> Step {
-        let gpu = self.question().cluster.mean_memory();
         let candidates = self.legal.candidates(&self.legal.layouts[index]).into_iter();
         let (mut branches, mut infeasible) = (Vec::new(), Vec::new());
         for (position, candidate) in candidates.filter(|candidate| (goal.candidates)(candidate)).enumerate() {
             let (bound, memory) = self.limits(&candidate, plan);
-            if memory > gpu {
+            if memory > self.mean_room(&candidate) {
                 infeasible.push((memory, candidate));
                 continue;
             }

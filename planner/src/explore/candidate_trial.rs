@@ -2,7 +2,7 @@
 
 use super::search_space::SearchSpace;
 use crate::candidate::Candidate;
-use crate::cost::{CachedCosts, LayoutCosts};
+use crate::cost::{CostModel, LayoutCosts};
 use crate::stages::{RankMemoryUse, Staged, stage};
 use crate::verdict::PlannerError;
 use trainwright_lower::messages_in_line;
@@ -14,8 +14,8 @@ use trainwright_spec::units::{Picoseconds, Seconds};
 /// What came of a candidate that was solved.
 #[derive(Debug)]
 pub(crate) enum Trial {
-    /// Its best plan by the integer program's estimate, and that plan's simulated time.
-    Simulated { plan: Box<Plan>, estimate: Seconds, time: Picoseconds },
+    /// Its best plan by the integer program's estimate, and the time to order that plan by.
+    Simulated { plan: Box<Plan>, estimate: Seconds, expected: Picoseconds },
     /// It does not fit: the rank that lacks most.
     OutOfMemory(RankMemoryUse),
     /// Its best plan by that estimate cannot be fast enough.
@@ -25,10 +25,10 @@ pub(crate) enum Trial {
 }
 
 impl Trial {
-    /// The plan and its time, if it was simulated.
+    /// The plan and the time to order it by, if it was simulated.
     pub fn simulated(&self) -> Option<(&Plan, Picoseconds)> {
         match self {
-            Trial::Simulated { plan, time, .. } => Some((plan, *time)),
+            Trial::Simulated { plan, expected, .. } => Some((plan, *expected)),
             Trial::OutOfMemory(_) | Trial::TooSlow | Trial::Undecided => None,
         }
     }
@@ -43,15 +43,15 @@ impl Trial {
 }
 
 impl SearchSpace<'_> {
-    /// Solves and simulates a candidate; spares the simulation if that cannot take less than `most`.
+    /// Solves and simulates a candidate; spares the simulation if that cannot be expected to take less than `most`.
     pub fn trial(&self, candidate: &Candidate, most: Option<Seconds>) -> Result<Trial, PlannerError> {
         let staged = self.staged(candidate);
         if let (Staged::Plan(plan, _), Some(most)) = (&staged, most)
-            && self.bounds.of_plan(candidate, plan) >= most
+            && self.model().outlook(candidate).expected(self.bounds.of_plan(candidate, plan)) >= most
         {
             return Ok(Trial::TooSlow);
         }
-        simulate(staged, &self.model().costs)
+        simulate(staged, self.model(), candidate)
     }
 
     /// The candidate's best stages: those of the one with the other order of ranks, where nothing that they depend on differs.
@@ -76,11 +76,16 @@ impl SearchSpace<'_> {
 }
 
 /// Simulates what came of a candidate.
-pub(crate) fn simulate(staged: Staged, costs: &CachedCosts) -> Result<Trial, PlannerError> {
+pub(crate) fn simulate(
+    staged: Staged,
+    model: &CostModel,
+    candidate: &Candidate,
+) -> Result<Trial, PlannerError> {
     Ok(match staged {
         Staged::Plan(plan, estimate) => {
-            let time = step_time_for_ranking(&plan, costs)?;
-            Trial::Simulated { plan, estimate, time }
+            let time = step_time_for_ranking(&plan, &model.costs)?;
+            let expected = model.outlook(candidate).expected_exactly(time);
+            Trial::Simulated { plan, estimate, expected }
         }
         Staged::OutOfMemory(shortage) => Trial::OutOfMemory(shortage),
         Staged::Undecided => Trial::Undecided,

@@ -18,7 +18,7 @@ use trainwright_spec::units::{Bytes, Seconds};
 pub(crate) struct SearchSpace<'a> {
     pub legal: LegalCandidates<'a>,
     pub bounds: LowerBounds<'a>,
-    /// By layout: no step with it is faster.
+    /// By layout: no step with it is expected to be faster.
     pub layout_bounds: Vec<Seconds>,
     /// Whether there are several orders of ranks.
     pub(super) several_orders: bool,
@@ -49,7 +49,8 @@ impl<'a> SearchSpace<'a> {
             return Ok(Err(unseen(question, &legal)));
         };
         let bounds = LowerBounds::new(model);
-        let layout_bounds = legal.layouts.par_iter().map(|layout| bounds.layout(layout)).collect();
+        let bound = |layout: &Candidate| bounds.model.outlook(layout).expected(bounds.layout(layout));
+        let layout_bounds = legal.layouts.par_iter().map(bound).collect();
         watch(Progress { phase: "bounds", done: total, total });
         let several_orders = legal.layouts.iter().any(|layout| !layout.mesh.order.is_default());
         Ok(Ok(Self { legal, bounds, layout_bounds, several_orders, staged: Mutex::default() }))
@@ -75,10 +76,16 @@ impl<'a> SearchSpace<'a> {
         self.legal.layouts.iter().flat_map(|layout| self.legal.candidates(layout))
     }
 
-    /// A time that no step of the candidate is below, and memory that none of its plans needs less than. `plan` is any
+    /// The mean over the cluster's GPUs of the memory that plans of a candidate may use.
+    pub fn mean_room(&self, candidate: &Candidate) -> Bytes {
+        self.model().outlook(candidate).room(self.question().cluster.mean_memory())
+    }
+
+    /// A time that no plan of the candidate is expected to be below, and memory that none of its plans needs less than. `plan` is any
     /// plan that answers the question; it gets the candidate's choices.
     pub fn limits(&self, candidate: &Candidate, plan: &mut Plan) -> (Seconds, Bytes) {
         candidate.apply_to(plan);
-        (self.bounds.step(candidate, plan), self.bounds.memory(candidate, plan))
+        let expected = self.model().outlook(candidate).expected(self.bounds.step(candidate, plan));
+        (expected, self.bounds.memory(candidate, plan))
     }
 }

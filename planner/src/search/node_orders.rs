@@ -6,7 +6,7 @@
 
 use crate::explain::thinned;
 use crate::question::Question;
-use crate::verdict::{Alternative, Found, FrontPoint, KEPT, PlannerError, Search, Verdict};
+use crate::verdict::{Alternative, Found, FrontPoint, KEPT, PlannerError, Ranked, Search, Verdict};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::units::Seconds;
 
@@ -66,7 +66,7 @@ pub(super) fn best_of(
         }
     }
     let search = searches.into_iter().reduce(Search::together);
-    let step = |found: &Found| found.ranked[0].forecast.step_time;
+    let step = |found: &Found| found.ranked[0].expected;
     // Stable: of equal ones the order that was tried first.
     found.sort_by(|a, b| step(&a.1).get().total_cmp(&step(&b.1).get()));
     let mut found = found.into_iter();
@@ -80,18 +80,20 @@ pub(super) fn best_of(
     let mut front: Vec<FrontPoint> = std::mem::take(&mut best.front);
     for (cluster, other) in found {
         let kinds: Vec<&str> = cluster.kinds().map(|(_, node)| node.name.as_str()).collect();
-        let (time, limited) = (step(&other), &other.ranked[0].limited_by);
+        let Ranked { forecast, limited_by: limited, .. } = &other.ranked[0];
+        let (time, slower) = (forecast.step_time, 100.0 * (step(&other) / least - 1.0));
         best.alternatives.push(Alternative {
             choice: format!("{} in this order", kinds.join(", ")),
-            reason: format!("{time}, {:+.1} %: {limited}", 100.0 * (time / least - 1.0)),
+            reason: format!("{time}, {slower:+.1} %: {limited}"),
         });
         best.ranked.extend(other.ranked);
         front.extend(other.front);
     }
     let time = |step: Seconds| step.get();
-    best.ranked.sort_by(|a, b| time(a.forecast.step_time).total_cmp(&time(b.forecast.step_time)));
+    best.tied = Ranked::sort(&mut best.ranked, |ranked| ranked);
     best.ranked.truncate(KEPT);
-    front.sort_by(|a, b| time(a.step_time).total_cmp(&time(b.step_time)));
+    best.tied = best.tied.min(KEPT);
+    front.sort_by(|a, b| time(a.expected).total_cmp(&time(b.expected)));
     best.front = thinned(front);
     Ok(Verdict::Found(best))
 }

@@ -7,10 +7,11 @@ use super::plan;
 use crate::candidate::Candidate;
 use crate::explore::{SearchSpace, Seen, Trial};
 use crate::question::Question;
+use crate::risk::{MemoryLimit, Order, Outlook};
 use crate::space::recompute_choices;
-use crate::verdict::{KEPT, Search, Verdict};
+use crate::verdict::{Found, KEPT, Ranked, Search, Verdict};
 use rayon::prelude::*;
-use small_questions::{question, questions, whole_questions};
+use small_questions::{question, questions, two_of, whole_questions, with_errors};
 use trainwright_lower::memory::{RankMemory, plan_memory};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time_for_ranking;
@@ -21,9 +22,10 @@ use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 /// How many small questions are compared with simulating every plan.
 const INSTANCES: usize = 24;
 
-/// Whether every pipeline rank holds what its GPUs have room for.
-fn fits(plan: &Plan, held: &[RankMemory]) -> bool {
-    held.iter().enumerate().all(|(rank, held)| held.total() <= plan.node(rank).gpu.memory.value)
+/// Whether every pipeline rank holds what it may of its GPUs' memory.
+fn fits(plan: &Plan, held: &[RankMemory], outlook: &Outlook) -> bool {
+    let room = |rank| outlook.room(plan.node(rank).gpu.memory.value);
+    held.iter().enumerate().all(|(rank, held)| held.total() <= room(rank))
 }
 
 /// What comes of every candidate, those included that the bounds exclude.
@@ -35,26 +37,27 @@ fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
             || space.any_plan(),
             |plan, candidate| {
                 let (bound, memory) = space.limits(candidate, plan);
-                let tight = space.bounds.tight(candidate, plan, None);
-                let layout = space.bounds.layout(candidate);
+                let outlook = space.model().outlook(candidate);
+                let tight = outlook.expected(space.bounds.tight(candidate, plan, None));
+                let layout = outlook.expected(space.bounds.layout(candidate));
                 assert!(
                     layout <= bound * (1.0 + 1e-5),
                     "{candidate:?}: {layout} of the layout, {bound} of it"
                 );
                 assert!(bound <= tight, "{candidate:?}: {bound}, and a tight one of {tight}");
                 let trial = space.trial(candidate, None).unwrap();
-                if let Trial::Simulated { plan, time, .. } = &trial {
+                if let Trial::Simulated { plan, expected, .. } = &trial {
                     let held = plan_memory(plan);
                     let needs = held.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
-                    let time = Seconds::from(*time);
+                    let time = Seconds::from(*expected);
                     assert!(memory <= needs, "{candidate:?} needs {needs}, its bound is {memory}");
-                    assert!(fits(plan, &held), "{candidate:?} does not fit");
+                    assert!(fits(plan, &held, outlook), "{candidate:?} does not fit");
                     assert!(
                         tight <= time,
                         "{candidate:?} takes {time}, its bounds are {bound} and {tight}: {:?}",
                         plan.stages
                     );
-                    let of_plan = space.bounds.of_plan(candidate, plan);
+                    let of_plan = outlook.expected(space.bounds.of_plan(candidate, plan));
                     assert!(of_plan <= time, "{candidate:?} takes {time}, its plan's bound is {of_plan}");
                     plan.check("candidate").unwrap();
                 }
@@ -70,11 +73,11 @@ fn no_plan_beats_its_bounds() {
         let space = SearchSpace::new(&question).unwrap();
         let (mut fit, mut recompute, mut closest) = (0, 0, f64::INFINITY);
         for seen in solve_everything(&space) {
-            let Trial::Simulated { plan, time, .. } = seen.trial else { continue };
+            let Trial::Simulated { plan, expected, .. } = seen.trial else { continue };
             fit += 1;
             recompute +=
                 usize::from(plan.stages.iter().flat_map(|stage| &stage.0).any(|c| *c != Recompute::None));
-            closest = closest.min(Seconds::from(time) / seen.bound);
+            closest = closest.min(Seconds::from(expected) / seen.bound);
         }
         let tight = name.contains("tight");
         assert!(fit >= 20 && (recompute >= 20 || !tight), "{name}: {fit} fit, {recompute} of them recompute");
@@ -94,7 +97,8 @@ fn the_search_finds_what_solving_everything_finds() {
         times.sort_unstable();
         times.truncate(KEPT);
         let ranked = found.ranked.iter().map(|ranked| {
-            step_time_for_ranking(&ranked.plan, &ClusterCosts::new(&ranked.plan.cluster)).unwrap()
+            let time = step_time_for_ranking(&ranked.plan, &ClusterCosts::new(&ranked.plan.cluster)).unwrap();
+            ranked.outlook.expected_exactly(time)
         });
         let mut ranked: Vec<Picoseconds> = ranked.collect();
         ranked.sort_unstable();
@@ -106,6 +110,61 @@ fn the_search_finds_what_solving_everything_finds() {
         assert!(simulated <= solved, "{name}");
     }
     assert!(spared >= 300, "the bounds spare only {spared} candidates");
+}
+
+#[test]
+fn errors_of_forecasts_change_the_answer() {
+    // Tensor groups over nodes take 1.6 times their forecast in the mean, others 0.97 times; memory is exceeded by a tenth.
+    let certain = question("llama-3-8b", 8, "dgx-h100:1", 40.0, [2048, 8], "megatron-core");
+    let mut certain = two_of(4, certain);
+    // A pipeline of few microbatches, or tensor groups over nodes with fast links.
+    certain.pins.only.extend(["2", "4"].map(|tensor| ("tensor".to_string(), tensor.to_string())));
+    certain.pins.data = Some(2);
+    certain.pins.micro_batch = Some(2);
+    let nics = certain.cluster.node.nics.as_mut().unwrap();
+    nics.bandwidth.value = nics.bandwidth.value * 8.0;
+    let best = |question: &Question| match plan(question, &|_| {}) {
+        Ok(Verdict::Found(found)) => found,
+        other => panic!("{other:?}"),
+    };
+    let errors = with_errors(certain.clone(), MemoryLimit::Risk(0.05), Order::Expected);
+    let [before, after] = [best(&certain), best(&errors)];
+    assert!(before.ranked[0].plan.mesh.tensor > 2, "{:?}", before.ranked[0].plan.mesh);
+    assert_eq!(after.ranked[0].plan.mesh.tensor, 2);
+    let room = |found: &Found| found.ranked[0].room() / certain.cluster.node.gpu.memory.value;
+    assert_eq!(room(&before), 1.0);
+    assert!((room(&after) - 1.0 / 1.1).abs() < 1e-6, "{}", room(&after));
+    // The bound is of what is compared.
+    let (bound, expected) = (after.search.bound.unwrap(), after.ranked[0].expected);
+    assert!(bound <= expected && expected < after.ranked[0].forecast.step_time);
+    let reserve = with_errors(certain.clone(), MemoryLimit::Reserve(Bytes::GIB), Order::Quantile(0.9));
+    let cautious = &best(&reserve).ranked[0];
+    assert_eq!(cautious.room(), Bytes::GIB * 39.0);
+    assert!(cautious.expected > cautious.forecast.step_time);
+}
+
+#[test]
+fn of_plans_that_cannot_be_told_apart_the_one_with_most_evidence_is_the_first() {
+    let Ok(Verdict::Found(found)) = plan(&questions()[1].1, &|_| {}) else { panic!("nothing found") };
+    let plan = |time: f64, alike: f64| {
+        let mut ranked = found.ranked[0].clone();
+        ranked.outlook.range = (0.9, 1.2);
+        ranked.outlook.alike = alike;
+        ranked.forecast.step_time = Seconds::new(time);
+        ranked.expected = ranked.outlook.expected(ranked.forecast.step_time);
+        ranked
+    };
+    let sorted = |mut plans: Vec<Ranked>| {
+        let tied = Ranked::sort(&mut plans, |ranked| ranked);
+        (plans.iter().map(|ranked| ranked.forecast.step_time.get()).collect::<Vec<f64>>(), tied)
+    };
+    // 0.9 to 1.2 and 0.909 to 1.212 have 0.291 of 0.312 in common, 93 %; 0.945 to 1.26 has 71 %.
+    let equal = [plan(1.05, 9.0), plan(1.01, 2.0), plan(1.0, 1.0)];
+    assert_eq!(sorted(equal.to_vec()), (vec![1.01, 1.0, 1.05], 2));
+    let same_evidence = [plan(1.01, 2.0), plan(1.0, 2.0)];
+    assert_eq!(sorted(same_evidence.to_vec()), (vec![1.0, 1.01], 2));
+    let without = [plan(1.01, 0.0), plan(1.0, 0.0)];
+    assert_eq!(sorted(without.to_vec()), (vec![1.0, 1.01], 1));
 }
 
 /// Every division of `blocks` among `stages`, one or more each.
@@ -154,7 +213,9 @@ fn fastest_of_all(space: &SearchSpace) -> (usize, Option<Picoseconds>) {
         }
     }
     let time = |plan: &Plan| {
-        fits(plan, &plan_memory(plan)).then(|| step_time_for_ranking(plan, &space.model().costs).unwrap())
+        let outlook = space.model().outlook_of(plan);
+        let time = || step_time_for_ranking(plan, &space.model().costs).unwrap();
+        fits(plan, &plan_memory(plan), outlook).then(|| outlook.expected_exactly(time()))
     };
     (plans.len(), plans.par_iter().filter_map(time).min())
 }

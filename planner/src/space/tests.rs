@@ -3,6 +3,7 @@
 use super::legal_candidates::LegalCandidates;
 use crate::candidate::Candidate;
 use crate::question::{Pins, Question};
+use crate::risk::Risk;
 use std::collections::BTreeSet;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::context::CONTEXT_SCHEMES;
@@ -34,6 +35,7 @@ fn question(model: &str, nodes: usize, stack: &str) -> Question {
         },
         stack: Stack::from_name(stack).unwrap(),
         pins: Pins::whole(),
+        risk: Risk::default(),
     }
 }
 

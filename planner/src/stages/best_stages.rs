@@ -42,11 +42,12 @@ pub(crate) fn stage(model: &CostModel, candidate: &Candidate) -> Staged {
     let (question, cost) = (model.question, model.of(candidate));
     let empty = candidate.plan(question, Vec::new());
     let shape = empty.pipeline_shape();
-    let full_step = MemoryMeter::of(&empty, shape);
+    let outlook = model.outlook(candidate);
+    let full_step = MemoryMeter::of(&empty, shape, outlook);
     let shorter_step = model.pipelines.shorter(candidate).map(|microbatches| {
         let shape = PipelineShape { microbatches, ..shape };
         // Many candidates look at the same short step.
-        MemoryMeter::with_lists(&empty, shape, model.pipelines.lists(candidate.schedule, shape))
+        MemoryMeter::of(&empty, shape, outlook).with_lists(model.pipelines.lists(candidate.schedule, shape))
     });
     let meter = shorter_step.as_ref().unwrap_or(&full_step);
     let fitting = |plan: Plan, objective: Seconds| {
@@ -78,7 +79,7 @@ pub(crate) fn stage(model: &CostModel, candidate: &Candidate) -> Staged {
                 reserve += fullest.needs - fullest.has;
             }
             Outcome::Infeasible(partition::Infeasible::Memory { stage, needs, .. }) if exact => {
-                let has = empty.node(stage).gpu.memory.value;
+                let has = outlook.room(empty.node(stage).gpu.memory.value);
                 return Staged::OutOfMemory(RankMemoryUse { rank: stage, needs, has });
             }
             Outcome::Infeasible(_) => break,

@@ -47,7 +47,8 @@ pub(super) fn problem(model: &CostModel, candidate: &Candidate, plan: &Plan, ter
     let stage = |index: usize| {
         let rank = schedule.rank_of(index, shape);
         let device = plan.kind(rank);
-        let limit = plan.node(rank).gpu.memory.value * (1.0 - ROUNDING) - terms.reserve;
+        let room = model.outlook(candidate).room(plan.node(rank).gpu.memory.value);
+        let limit = room * (1.0 - ROUNDING) - terms.reserve;
         let ends = by_kind[device].ends(candidate, stages).into_iter();
         let ends = ends.filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank);
         let held = |stage: usize| in_flight.by_stage[stage] as f64 * lost;

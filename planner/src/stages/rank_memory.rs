@@ -1,5 +1,6 @@
 //! How full the memory of pipeline ranks is, as `plan_memory` counts it.
 
+use crate::risk::Outlook;
 use std::cell::OnceCell;
 use std::sync::Arc;
 use trainwright_lower::memory::{RankMemory, plan_memory_with, rank_memory_with};
@@ -7,7 +8,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::schedule::{ActionLists, PipelineShape};
 use trainwright_spec::units::Bytes;
 
-/// What a pipeline rank would hold, and what it can hold.
+/// What a pipeline rank would hold, and what it may hold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RankMemoryUse {
     pub rank: usize,
@@ -16,8 +17,8 @@ pub(crate) struct RankMemoryUse {
 }
 
 impl RankMemoryUse {
-    fn of(plan: &Plan, rank: usize, memory: &RankMemory) -> Self {
-        Self { rank, needs: memory.total(), has: plan.node(rank).gpu.memory.value }
+    fn of(plan: &Plan, rank: usize, memory: &RankMemory, outlook: &Outlook) -> Self {
+        Self { rank, needs: memory.total(), has: outlook.room(plan.node(rank).gpu.memory.value) }
     }
 
     pub fn fits(&self) -> bool {
@@ -45,20 +46,21 @@ pub(super) struct MemoryMeter {
     /// Of the step that is looked at, which may be a shorter one.
     global_batch: usize,
     shape: PipelineShape,
+    outlook: Outlook,
     /// Made when they are first needed.
     lists: OnceCell<Arc<ActionLists>>,
 }
 
 impl MemoryMeter {
     /// Looks at steps of one shape.
-    pub fn of(plan: &Plan, shape: PipelineShape) -> Self {
+    pub fn of(plan: &Plan, shape: PipelineShape, outlook: &Outlook) -> Self {
         let global_batch = shape.microbatches * plan.micro_batch * plan.mesh.data;
-        Self { global_batch, shape, lists: OnceCell::new() }
+        Self { global_batch, shape, outlook: *outlook, lists: OnceCell::new() }
     }
 
-    /// A meter that knows what the ranks do in such a step.
-    pub fn with_lists(plan: &Plan, shape: PipelineShape, lists: Arc<ActionLists>) -> Self {
-        Self { lists: lists.into(), ..Self::of(plan, shape) }
+    /// The meter with what the ranks do in such a step.
+    pub fn with_lists(self, lists: Arc<ActionLists>) -> Self {
+        Self { lists: lists.into(), ..self }
     }
 
     /// The plan with the step that is looked at.
@@ -71,12 +73,12 @@ impl MemoryMeter {
     pub fn ranks(&self, plan: &Plan) -> Vec<RankMemoryUse> {
         let memory = plan_memory_with(plan, self.lists(plan));
         let ranks = memory.iter().enumerate();
-        ranks.map(|(rank, memory)| RankMemoryUse::of(plan, rank, memory)).collect()
+        ranks.map(|(rank, memory)| RankMemoryUse::of(plan, rank, memory, &self.outlook)).collect()
     }
 
     /// One rank of a plan with that step.
     pub fn rank(&self, plan: &Plan, rank: usize) -> RankMemoryUse {
-        RankMemoryUse::of(plan, rank, &rank_memory_with(plan, self.lists(plan), rank))
+        RankMemoryUse::of(plan, rank, &rank_memory_with(plan, self.lists(plan), rank), &self.outlook)
     }
 
     /// The fullest rank of a plan with any step.

@@ -1,11 +1,13 @@
 //! Stages of small questions: what fits is found, and what is found fits.
 
-use super::rank_memory::{MemoryMeter, RankMemoryUse};
+use super::rank_memory::RankMemoryUse;
 use super::{Staged, stage};
 use crate::candidate::Candidate;
 use crate::cost::{CachedCosts, CostModel};
 use crate::question::{Pins, Question};
+use crate::risk::Risk;
 use crate::space::LegalCandidates;
+use trainwright_lower::memory::plan_memory;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::preset::preset;
@@ -27,6 +29,7 @@ fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize, pi
         },
         stack: Stack::from_name("megatron-core").unwrap(),
         pins,
+        risk: Risk::default(),
     }
 }
 
@@ -39,7 +42,8 @@ fn staged(question: &Question) -> Vec<(Candidate, Staged)> {
 }
 
 fn fits(plan: &Plan) -> bool {
-    MemoryMeter::of(plan, plan.pipeline_shape()).fullest(plan).fits()
+    let held = plan_memory(plan);
+    held.iter().enumerate().all(|(rank, held)| held.total() <= plan.node(rank).gpu.memory.value)
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! arXiv 1904.06019), with q = α/2 · S / (S + 1), S = Σ over sources of their largest exp(−D_ij): the source of the forecast
 //! itself is one more, about which nothing is known. If few sources resemble the run, the range is wide.
 
+use crate::mesh::Mesh;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,22 +17,48 @@ use std::collections::BTreeMap;
 /// Properties of a run on which the error of its forecast depends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traits {
+    /// Those that are known before a step is simulated.
+    pub kind: Kind,
+    /// Exposed communication over the step time, 0 to 1.
+    pub exposed: f64,
+    /// Launch time of a rank's process over the step time, 0 to 1.
+    pub host: f64,
+}
+
+/// What is run on which hardware.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kind {
     /// Whether the model has experts.
     pub experts: bool,
+    /// Generation of the GPUs.
+    pub generation: String,
+    /// Precision of the matrix products; fp16 counts as bf16.
+    pub precision: String,
+    /// How it is spread over nodes.
+    pub spread: Spread,
+}
+
+/// How the ranks of a run are spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Spread {
     /// Whether a tensor group is on several nodes.
     pub tensor_over_nodes: bool,
     /// Whether a context axis has several ranks.
     pub context: bool,
     /// Whether the run is on several nodes.
     pub several_nodes: bool,
-    /// Generation of the GPUs.
-    pub generation: String,
-    /// Precision of the matrix products; fp16 counts as bf16.
-    pub precision: String,
-    /// Exposed communication over the step time, 0 to 1.
-    pub exposed: f64,
-    /// Launch time of a rank's process over the step time, 0 to 1.
-    pub host: f64,
+}
+
+impl Spread {
+    /// Of a mesh on nodes of `gpus` GPUs. Tensor ranks are consecutive, so the first group is on several nodes if it is
+    /// larger than a node.
+    pub fn of(mesh: &Mesh, gpus: usize) -> Self {
+        Self {
+            tensor_over_nodes: mesh.tensor > gpus,
+            context: mesh.context > 1,
+            several_nodes: mesh.ranks() > gpus,
+        }
+    }
 }
 
 /// What a measured run says about forecasts like its own.
@@ -72,12 +99,12 @@ pub fn to_csv(residuals: &[Residual]) -> String {
             source: source.clone(),
             time: time.map(rounded),
             memory: memory.map(rounded),
-            experts: traits.experts.into(),
-            tensor_over_nodes: traits.tensor_over_nodes.into(),
-            context: traits.context.into(),
-            several_nodes: traits.several_nodes.into(),
-            generation: traits.generation.clone(),
-            precision: traits.precision.clone(),
+            experts: traits.kind.experts.into(),
+            tensor_over_nodes: traits.kind.spread.tensor_over_nodes.into(),
+            context: traits.kind.spread.context.into(),
+            several_nodes: traits.kind.spread.several_nodes.into(),
+            generation: traits.kind.generation.clone(),
+            precision: traits.kind.precision.clone(),
             exposed: rounded(traits.exposed),
             host: rounded(traits.host),
         };
@@ -104,12 +131,16 @@ pub fn from_csv(text: &str) -> Result<Vec<Residual>, String> {
             time: row.time,
             memory: row.memory,
             traits: Traits {
-                experts: row.experts > 0,
-                tensor_over_nodes: row.tensor_over_nodes > 0,
-                context: row.context > 0,
-                several_nodes: row.several_nodes > 0,
-                generation: row.generation,
-                precision: row.precision,
+                kind: Kind {
+                    experts: row.experts > 0,
+                    generation: row.generation,
+                    precision: row.precision,
+                    spread: Spread {
+                        tensor_over_nodes: row.tensor_over_nodes > 0,
+                        context: row.context > 0,
+                        several_nodes: row.several_nodes > 0,
+                    },
+                },
                 exposed: row.exposed,
                 host: row.host,
             },
@@ -157,20 +188,30 @@ impl Residual {
     }
 }
 
-impl Traits {
-    /// The sum of penalties for the differences of two runs; 0 for equal properties.
+impl Kind {
+    /// The sum of penalties for the differences of two kinds; 0 for the same kind.
     ///
     /// The penalties were set by hand, in the order of how much residuals of published runs differ between the kinds.
     fn distance(&self, other: &Self) -> f64 {
         let differs = |differs: bool, penalty: f64| if differs { penalty } else { 0.0 };
         differs(self.experts != other.experts, 1.5)
-            + differs(self.tensor_over_nodes != other.tensor_over_nodes, 2.0)
-            + differs(self.context != other.context, 1.0)
-            + differs(self.several_nodes != other.several_nodes, 0.7)
+            + differs(self.spread.tensor_over_nodes != other.spread.tensor_over_nodes, 2.0)
+            + differs(self.spread.context != other.spread.context, 1.0)
+            + differs(self.spread.several_nodes != other.spread.several_nodes, 0.7)
             + differs(self.generation != other.generation, 0.7)
             + differs(self.precision != other.precision, 0.5)
-            + 2.0 * (self.exposed - other.exposed).abs()
-            + 2.0 * (self.host - other.host).abs()
+    }
+}
+
+impl Traits {
+    /// The same for two runs. Errors of memory do not depend on how the step's time is spent.
+    fn distance(&self, other: &Self, quantity: Quantity) -> f64 {
+        let shares = 2.0 * (self.exposed - other.exposed).abs() + 2.0 * (self.host - other.host).abs();
+        let of_kind = self.kind.distance(&other.kind);
+        match quantity {
+            Quantity::Time => of_kind + shares,
+            Quantity::Memory => of_kind,
+        }
     }
 }
 
@@ -195,6 +236,20 @@ impl Distribution {
         traits: &Traits,
         without: Option<&str>,
     ) -> Option<Self> {
+        Self::by(residuals, quantity, &|other| traits.distance(other, quantity), without)
+    }
+
+    /// For all runs of a kind, however their step's time is spent.
+    pub fn of_kind(residuals: &[Residual], quantity: Quantity, kind: &Kind) -> Option<Self> {
+        Self::by(residuals, quantity, &|other| kind.distance(&other.kind), None)
+    }
+
+    fn by(
+        residuals: &[Residual],
+        quantity: Quantity,
+        distance: &dyn Fn(&Traits) -> f64,
+        without: Option<&str>,
+    ) -> Option<Self> {
         let counted = residuals.iter().filter(|residual| Some(residual.source.as_str()) != without);
         let counted: Vec<(&Residual, f64)> =
             counted.filter_map(|residual| Some((residual, residual.of(quantity)?))).collect();
@@ -205,7 +260,7 @@ impl Distribution {
         let mut values = Vec::with_capacity(counted.len());
         for (residual, value) in &counted {
             let source = residual.source.as_str();
-            let distance = traits.distance(&residual.traits);
+            let distance = distance(&residual.traits);
             let likeness = (-distance).exp();
             let most = nearest.entry(source).or_default();
             *most = most.max(likeness);
@@ -243,6 +298,17 @@ impl Distribution {
         }
     }
 
+    /// The mean of the ratio's tenths: the expected ratio without the outermost tenths, which contain faults of machines
+    /// that no forecast foresees.
+    pub fn expected(&self) -> f64 {
+        (1..10).map(|tenth| self.quantile(f64::from(tenth) / 10.0)).sum::<f64>() / 9.0
+    }
+
+    /// How many sources resemble the run: each counts by its most similar run, exp(−D).
+    pub fn alike(&self) -> f64 {
+        self.alike
+    }
+
     /// The range that leaves out a tenth on each side.
     pub fn range(&self) -> Range {
         let [low, median, high] = [LEFT_OUT / 2.0, 0.5, 1.0 - LEFT_OUT / 2.0].map(|part| self.quantile(part));
@@ -266,16 +332,9 @@ mod tests {
     use super::*;
 
     fn traits(generation: &str) -> Traits {
-        Traits {
-            experts: false,
-            tensor_over_nodes: false,
-            context: false,
-            several_nodes: true,
-            generation: generation.into(),
-            precision: "bf16".into(),
-            exposed: 0.1,
-            host: 0.2,
-        }
+        let spread = Spread { tensor_over_nodes: false, context: false, several_nodes: true };
+        let kind = Kind { experts: false, generation: generation.into(), precision: "bf16".into(), spread };
+        Traits { kind, exposed: 0.1, host: 0.2 }
     }
 
     fn range(
@@ -323,6 +382,29 @@ mod tests {
     }
 
     #[test]
+    fn the_expected_ratio_is_the_mean_of_the_tenths() {
+        // One source: S = 1, so that tails weigh half. 60 of 100 runs at 1, 40 at 2: quantiles up to 0.5 are 1; those at
+        // 0.6 and 0.7 are at 1 − 0.4 / 2 = 0.8 and 0.85 of the weight, so all four above the half are 2.
+        let run = |run: i32| residual(0, if run < 60 { 0.0 } else { 2f64.ln() }, traits("hopper"));
+        let runs: Vec<Residual> = (0..100).map(run).collect();
+        let of_kind = Distribution::of_kind(&runs, Quantity::Time, &traits("hopper").kind).unwrap();
+        assert!((of_kind.expected() - (5.0 + 4.0 * 2.0) / 9.0).abs() < 1e-9, "{}", of_kind.expected());
+    }
+
+    #[test]
+    fn the_shares_of_the_time_matter_to_the_time_alone() {
+        let mut runs = runs(2, "hopper");
+        runs.iter_mut().for_each(|residual| residual.memory = residual.time);
+        let exposed = Traits { exposed: 0.9, ..traits("hopper") };
+        let alike =
+            |quantity, traits: &Traits| Distribution::new(&runs, quantity, traits, None).unwrap().alike();
+        assert_eq!(alike(Quantity::Memory, &exposed), 2.0);
+        assert!((alike(Quantity::Time, &exposed) - 2.0 * (-1.6f64).exp()).abs() < 1e-9);
+        let of_kind = Distribution::of_kind(&runs, Quantity::Time, &exposed.kind).unwrap();
+        assert_eq!(of_kind.alike(), 2.0);
+    }
+
+    #[test]
     fn ranges_are_wider_where_less_is_known() {
         let known = runs(3, "hopper");
         let width = |generation: &str, residuals: &[Residual]| {
@@ -349,11 +431,11 @@ mod tests {
         let mut residuals = runs(1, "hopper");
         residuals[0].memory = Some(-0.125);
         residuals[1].time = None;
-        residuals[2].traits.experts = true;
+        residuals[2].traits.kind.experts = true;
         let rounded = from_csv(&to_csv(&residuals)).unwrap();
         assert_eq!(from_csv(&to_csv(&rounded)).unwrap(), rounded);
         assert_eq!((rounded[0].memory, rounded[1].time), (Some(-0.125), None));
-        assert!(rounded[2].traits.experts && rounded.len() == 100);
+        assert!(rounded[2].traits.kind.experts && rounded.len() == 100);
         assert!(from_csv("source,time\na,b\n").unwrap_err().contains("line: 2"));
         let wild = to_csv(&residuals[..1]).replace("-0.125", "inf");
         assert!(from_csv(&wild).unwrap_err().contains("is not a number"));

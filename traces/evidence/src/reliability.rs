@@ -77,11 +77,11 @@ pub fn coverages(rows: &[Row], of: Of, fewest: usize) -> Vec<Coverage> {
     };
     add("all", &|_| true);
     add("quality A", &|(run, _)| run.quality == "A");
-    add("mixtures of experts", &|(_, prediction)| prediction.traits.experts);
-    add("tensor groups over nodes", &|(_, prediction)| prediction.traits.tensor_over_nodes);
-    add("context parallelism", &|(_, prediction)| prediction.traits.context);
-    add("one node", &|(_, prediction)| !prediction.traits.several_nodes);
-    add("several nodes", &|(_, prediction)| prediction.traits.several_nodes);
+    add("mixtures of experts", &|(_, prediction)| prediction.traits.kind.experts);
+    add("tensor groups over nodes", &|(_, prediction)| prediction.traits.kind.spread.tensor_over_nodes);
+    add("context parallelism", &|(_, prediction)| prediction.traits.kind.spread.context);
+    add("one node", &|(_, prediction)| !prediction.traits.kind.spread.several_nodes);
+    add("several nodes", &|(_, prediction)| prediction.traits.kind.spread.several_nodes);
     let mut gpus: Vec<&str> = rows.iter().map(|(run, _)| run.gpu.as_str()).collect();
     gpus.sort_unstable();
     gpus.dedup();
@@ -138,7 +138,8 @@ pub fn fitting(rows: &[Row], bounds: &[f64]) -> Vec<Fitting> {
 /// The regret over sweeps of at least `fewest` runs; of all, or of those on one node.
 pub fn regret(rows: &[Row], fewest: usize, one_node: bool) -> Option<Regret> {
     let mut sweeps: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-    for (run, prediction) in rows.iter().filter(|(_, row)| !one_node || !row.traits.several_nodes) {
+    for (run, prediction) in rows.iter().filter(|(_, row)| !one_node || !row.traits.kind.spread.several_nodes)
+    {
         if let Some(measured) = run.step_seconds() {
             sweeps.entry(run.sweep()).or_default().push((prediction.step_seconds, measured));
         }
@@ -159,7 +160,7 @@ pub fn regret(rows: &[Row], fewest: usize, one_node: bool) -> Option<Regret> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trainwright_spec::calibration::ranges::Traits;
+    use trainwright_spec::calibration::ranges::{Kind, Spread, Traits};
 
     fn run(source: &str, measured: f64) -> Run {
         Run {
@@ -182,12 +183,12 @@ mod tests {
             places: [Some(place), None],
             fits_with: Some(fits_with),
             traits: Traits {
-                experts: false,
-                tensor_over_nodes: false,
-                context: false,
-                several_nodes: true,
-                generation: "hopper".into(),
-                precision: "bf16".into(),
+                kind: Kind {
+                    experts: false,
+                    generation: "hopper".into(),
+                    precision: "bf16".into(),
+                    spread: Spread { tensor_over_nodes: false, context: false, several_nodes: true },
+                },
                 exposed: 0.0,
                 host: 0.0,
             },

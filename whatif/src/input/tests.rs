@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::scenario::Rates;
-use trainwright_planner::{Pins, Question};
+use trainwright_planner::{Pins, Question, Risk};
 use trainwright_spec::job::Job;
 use trainwright_spec::units::{Bytes, BytesPerSecond};
 
@@ -19,6 +19,7 @@ fn scenario() -> Scenario {
         },
         stack: Stack::from_name("megatron-core").unwrap(),
         pins: Pins::default(),
+        risk: Risk::default(),
     };
     Scenario {
         base: Base::Question(Box::new(question)),

@@ -1,0 +1,140 @@
+//! How much memory a plan may use and which time counts, by what is known of the errors of its kind's forecasts.
+//!
+//! A plan may use R = min(M, M / q_m), so that it fits with the probability that is asked for, or R = M − reserve. Plans are
+//! ordered by t q_t.
+//!
+//! M memory of a GPU, q_m the quantile of measured over forecast memory at that probability, t the forecast step time, q_t the
+//! expected ratio of measured to forecast time (`Distribution::expected`) or a quantile of it. Both ratios depend on a
+//! plan's kind alone, that is on the question and its mesh: a bound of t times q_t is a bound of what is compared.
+
+use crate::candidate::Candidate;
+use crate::question::Question;
+use std::collections::HashMap;
+use std::sync::Arc;
+use trainwright_sim::likeness::kind;
+use trainwright_spec::calibration::ranges::{Distribution, Kind, Quantity, Residual, Spread};
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
+
+/// How a question weighs the errors of forecasts.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Risk {
+    /// Of the calibration that the question's numbers have. Without any, forecasts are taken as they are.
+    pub residuals: Arc<Vec<Residual>>,
+    /// Which part of a GPU's memory plans may use.
+    pub memory: MemoryLimit,
+    /// Which time plans are ordered by.
+    pub order: Order,
+}
+
+/// Which part of a GPU's memory plans may use.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MemoryLimit {
+    /// As much as exceeds the memory with this probability: above 0, below 1.
+    Risk(f64),
+    /// All but this.
+    Reserve(Bytes),
+}
+
+impl Default for MemoryLimit {
+    /// One plan in twenty.
+    fn default() -> Self {
+        Self::Risk(0.05)
+    }
+}
+
+/// Which time plans are ordered by.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Order {
+    /// The expected time.
+    #[default]
+    Expected,
+    /// The time that this fraction of steps stays below: above 0, below 1.
+    Quantile(f64),
+}
+
+/// What is known of the forecasts of one kind of plan.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Outlook {
+    /// q_t.
+    pub time: f64,
+    /// The ends of the 80 % range of measured over forecast time.
+    pub range: (f64, f64),
+    /// How many sources resemble this kind.
+    pub alike: f64,
+    /// The part of a GPU's memory that may be used, before the reserve.
+    part: f64,
+    reserve: Bytes,
+}
+
+impl Outlook {
+    fn new(risk: &Risk, kind: &Kind) -> Self {
+        let known = |quantity| Distribution::of_kind(&risk.residuals, quantity, kind);
+        let (part, reserve) = match risk.memory {
+            MemoryLimit::Reserve(reserve) => (1.0, reserve),
+            MemoryLimit::Risk(risk) => {
+                let ratio = known(Quantity::Memory).map_or(1.0, |known| known.quantile(1.0 - risk));
+                (1.0 / ratio.max(1.0), Bytes::ZERO)
+            }
+        };
+        let Some(times) = known(Quantity::Time) else {
+            return Self { time: 1.0, range: (1.0, 1.0), alike: 0.0, part, reserve };
+        };
+        let time = match risk.order {
+            Order::Expected => times.expected(),
+            Order::Quantile(fraction) => times.quantile(fraction),
+        };
+        let range = times.range();
+        Self { time, range: (range.low, range.high), alike: times.alike(), part, reserve }
+    }
+
+    /// How much of a GPU's memory may be used.
+    pub fn room(&self, memory: Bytes) -> Bytes {
+        memory * self.part - self.reserve
+    }
+
+    /// The time to order a plan by, from its forecast.
+    pub fn expected(&self, forecast: Seconds) -> Seconds {
+        forecast * self.time
+    }
+
+    /// The same, in the clock of the simulator; exact where forecasts are taken as they are.
+    pub fn expected_exactly(&self, forecast: Picoseconds) -> Picoseconds {
+        if self.time == 1.0 { forecast } else { Picoseconds::from(self.expected(Seconds::from(forecast))) }
+    }
+
+    /// How much of the 80 % ranges of two plans is common to both: the overlap over the union.
+    pub fn overlap((one, forecast): (Self, Seconds), (other, other_forecast): (Self, Seconds)) -> f64 {
+        let ends = |outlook: Self, time: Seconds| (time * outlook.range.0, time * outlook.range.1);
+        let ((low, high), (other_low, other_high)) = (ends(one, forecast), ends(other, other_forecast));
+        let union = high.max(other_high) - low.min(other_low);
+        let common = high.min(other_high) - low.max(other_low);
+        if union > Seconds::ZERO { (common / union).max(0.0) } else { 0.0 }
+    }
+}
+
+/// The outlook for each kind of plan that answers a question.
+pub(crate) struct Outlooks {
+    by_kind: HashMap<(Precision, Spread), Outlook>,
+    gpus: usize,
+}
+
+impl Outlooks {
+    /// For the candidates with these layouts.
+    pub fn new(question: &Question, layouts: &[Candidate]) -> Self {
+        let gpus = question.cluster.node.gpus.value;
+        let mut by_kind = HashMap::new();
+        for layout in layouts {
+            by_kind
+                .entry((layout.precision, Spread::of(&layout.mesh, gpus)))
+                .or_insert_with(|| Outlook::new(&question.risk, &kind(&layout.plan(question, Vec::new()))));
+        }
+        Self { by_kind, gpus }
+    }
+
+    /// The outlook for a candidate or a plan with one of these layouts' kinds.
+    pub fn of(&self, precision: Precision, mesh: &Mesh) -> &Outlook {
+        &self.by_kind[&(precision, Spread::of(mesh, self.gpus))]
+    }
+}
