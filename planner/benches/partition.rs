@@ -67,6 +67,7 @@ fn pipeline(runs: &[(usize, usize)], count: usize, fullness: f64) -> Problem {
         in_flight: (count - index) as f64,
         limit: Bytes::new(limit),
         device: 0,
+        least_layers: 1,
     });
     Problem {
         runs: runs.iter().map(|&(class, count)| Run { class, count }).collect(),

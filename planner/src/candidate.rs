@@ -8,6 +8,14 @@ use trainwright_spec::plan::{Offload, Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::{PipelineShape, Schedule, schedule};
 
+/// Blocks of as equal stages as there can be; where there are more stages than blocks the last has none, then the first.
+pub(crate) fn even_lengths(layers: usize, stages: usize) -> Vec<usize> {
+    let first = usize::from(stages >= layers + 2);
+    let share =
+        |stage: usize| layers / stages + usize::from((first..first + layers % stages).contains(&stage));
+    (0..stages).map(share).collect()
+}
+
 /// One point of the space. The first part says how a rank runs its layers, the second what is done with them:
 /// candidates that differ only in that have the same `layout`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -65,6 +73,12 @@ impl Candidate {
         }
     }
 
+    /// Whether the first and the last stage are on one rank.
+    pub fn ends_share_a_rank(&self) -> bool {
+        let shape = PipelineShape { microbatches: 1, ..self.shape(1) };
+        self.schedule().rank_of(0, shape) == self.schedule().rank_of(shape.stages() - 1, shape)
+    }
+
     /// The schedule.
     pub fn schedule(&self) -> &'static dyn Schedule {
         schedule(self.schedule).expect("candidates have schedules of the registry")
@@ -112,9 +126,8 @@ impl Candidate {
 
     /// As equal stages as the model's blocks allow, nothing computed again.
     pub fn even_stages(&self, layers: usize) -> Vec<StageBlocks> {
-        let stages = self.mesh.pipeline * self.virtual_stages;
-        let share = |stage| layers / stages + usize::from(stage < layers % stages);
-        (0..stages).map(|stage| StageBlocks(vec![Recompute::None; share(stage)])).collect()
+        let blocks = even_lengths(layers, self.mesh.pipeline * self.virtual_stages);
+        blocks.into_iter().map(|blocks| StageBlocks(vec![Recompute::None; blocks])).collect()
     }
 
     /// In words: `tensor 8, pipeline 4, data 4, microbatch 1`, and whatever else is not the plainest.

@@ -40,6 +40,7 @@
 //!     in_flight: 1.0,
 //!     limit: Bytes::GIB,
 //!     device: 0,
+//!     least_layers: 1,
 //! };
 //! let problem = Problem {
 //!     runs: vec![Run { class: 0, count: 7 }],
@@ -79,9 +80,9 @@ use trainwright_spec::units::Seconds;
 pub fn solve(problem: &Problem, time_limit: Seconds) -> Result<Outcome, PartitionError> {
     verify::validate(problem)?;
     let layers = problem.runs.iter().map(|run| run.count).sum();
-    let stages = problem.stages.len();
-    if layers < stages {
-        return Ok(Outcome::Infeasible(Infeasible::TooFewLayers { layers, stages }));
+    let needed: usize = problem.stages.iter().map(|stage| stage.least_layers).sum();
+    if layers < needed {
+        return Ok(Outcome::Infeasible(Infeasible::TooFewLayers { layers, needed }));
     }
     Ok(split::solve(problem, &CountedLayers::new(problem), time_limit))
 }

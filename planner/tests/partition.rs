@@ -23,6 +23,7 @@ fn stage(time: f64, memory: f64, in_flight: f64) -> Stage {
         in_flight,
         limit: Bytes::new(100.0),
         device: 0,
+        least_layers: 1,
     }
 }
 
@@ -103,6 +104,28 @@ fn the_largest_peak_counts_once() {
 }
 
 #[test]
+fn a_heavy_end_may_stand_alone() {
+    // 6 layers of 1 s, an embedding of 1 s and a head of 3 s on 4 ranks: 10 s in all. Where each has a layer the head's has
+    // 4 s: 7 · 4 + 10 = 38; with the head alone 3 s suffice: 7 · 3 + 10 = 31.
+    let end = |time: f64| Stage { least_layers: 0, ..stage(time, 0.0, 1.0) };
+    let between = stage(0.0, 0.0, 1.0);
+    let with_ends = |first: Stage, last: Stage| plain(6, vec![first, between, between, last], 100.0);
+    let lengths = |problem: &Problem| -> Vec<usize> {
+        solved(problem).intervals.iter().map(|interval| interval.len()).collect()
+    };
+    let each = with_ends(Stage { least_layers: 1, ..end(1.0) }, Stage { least_layers: 1, ..end(3.0) });
+    assert_eq!((solved(&each).objective.get(), lengths(&each)[3]), (38.0, 1));
+    let alone = with_ends(end(1.0), end(3.0));
+    assert_eq!((solved(&alone).objective.get(), lengths(&alone)[3]), (31.0, 0));
+    // As many layers as stages between the ends, which are heavy: both are alone.
+    let few = Problem { runs: vec![run(0, 2)], ..with_ends(end(2.0), end(2.0)) };
+    check(&few, &[0, 1, 1, 0], &[0; 2], 7.0 * 2.0 + 6.0);
+    let none = Problem { runs: vec![run(0, 1)], ..few };
+    let too_few = Infeasible::TooFewLayers { layers: 1, needed: 2 };
+    assert_eq!(solve(&none, Seconds::new(1.0)), Ok(Outcome::Infeasible(too_few)));
+}
+
+#[test]
 fn dense_layers_weigh_less_than_expert_layers() {
     // 3 layers of 1 s, then 3 of 3 s, on 2 ranks: 12 s in all, 6 s each: the three dense and one expert, two experts.
     let problem = Problem {
@@ -176,7 +199,7 @@ fn what_cannot_fit_names_the_stage_and_what_it_lacks() {
     };
     assert_eq!((needs, limit), (Bytes::new(5.0), Bytes::new(4.0)));
     let problem = plain(1, vec![stage(0.0, 0.0, 1.0), stage(0.0, 0.0, 1.0)], 4.0);
-    let few = Infeasible::TooFewLayers { layers: 1, stages: 2 };
+    let few = Infeasible::TooFewLayers { layers: 1, needed: 2 };
     assert_eq!(solve(&problem, Seconds::new(1.0)), Ok(Outcome::Infeasible(few)));
 }
 
@@ -218,7 +241,8 @@ fn exhaustive(problem: &Problem) -> Result<f64, f64> {
     let mut best = f64::INFINITY;
     let mut least_excess = f64::INFINITY;
     let mut cuts = vec![0];
-    every_cut(problem.stages.len(), classes.len(), &mut cuts, &mut |cuts| {
+    let least: Vec<usize> = problem.stages.iter().map(|stage| stage.least_layers).collect();
+    every_cut(&least, classes.len(), &mut cuts, &mut |cuts| {
         let (mut slowest, mut sum, mut excess) = (0.0f64, 0.0, f64::NEG_INFINITY);
         for (index, stage) in problem.stages.iter().enumerate() {
             let layers: Vec<(usize, f64)> =
@@ -239,19 +263,19 @@ fn exhaustive(problem: &Problem) -> Result<f64, f64> {
     if best.is_finite() { Ok(best) } else { Err(least_excess) }
 }
 
-fn every_cut(stages: usize, layers: usize, cuts: &mut Vec<usize>, visit: &mut dyn FnMut(&[usize])) {
-    let last = cuts[cuts.len() - 1];
-    if cuts.len() == stages {
-        if last < layers {
+fn every_cut(least: &[usize], layers: usize, cuts: &mut Vec<usize>, visit: &mut dyn FnMut(&[usize])) {
+    let first = cuts[cuts.len() - 1] + least[cuts.len() - 1];
+    if cuts.len() == least.len() {
+        if first <= layers {
             cuts.push(layers);
             visit(cuts);
             cuts.pop();
         }
         return;
     }
-    for cut in last + 1..layers {
+    for cut in first..=layers {
         cuts.push(cut);
-        every_cut(stages, layers, cuts, visit);
+        every_cut(least, layers, cuts, visit);
         cuts.pop();
     }
 }
@@ -367,6 +391,7 @@ fn random_problem(random: &mut Random, shape: Shape) -> Problem {
             in_flight: if whole { 1.0 + random.below(4) as f64 } else { 0.5 + 3.0 * random.unit() },
             limit: Bytes::new(limit + random.amount(4, whole)),
             device: random.below(devices),
+            least_layers: random.below(4).min(1),
         })
         .collect();
     let (steady, ramp) =

@@ -11,7 +11,7 @@ use trainwright_spec::units::{Bytes, Seconds};
 ///
 /// T = m / p max_{λ, μ ∈ {0, ½, 1}} ( L min_c (λ f_c + (1 − λ) o_c + μ b_c + (1 − μ) i_c) + S (λ o + (1 − λ) f + μ i + (1 − μ) b) )
 ///
-/// m microbatches, p ranks, L blocks of the longest run, S stages; f_c and b_c forward and backward of a block under recompute
+/// m microbatches, p ranks, L blocks of the longest run, S stages that have some; f_c and b_c forward and backward of a block under recompute
 /// choice c, o_c and i_c the copies of what it keeps, f, b, o and i the least of these over all c. A pass begins when the copies
 /// of those before it have left, and fetches nothing before it begins: forward of n blocks takes both Σ f_c and the last
 /// one's copy, and the first block and Σ o_c, so any mean of the two; backward likewise.
@@ -35,7 +35,8 @@ pub(super) fn copy_bound(model: &CostModel, candidate: &Candidate, plan: &Plan) 
         std::array::from_fn(|part| parts.iter().map(|of| of[part]).fold(f64::INFINITY, f64::min));
     let shape = candidate.shape(model.question.job.global_batch);
     let blocks = blocks as f64;
-    let stages = (shape.stages() as f64).min(blocks);
+    // The ends may have no block.
+    let stages = (shape.stages().saturating_sub(2).max(1) as f64).min(blocks);
     let means = [0.0, 0.5, 1.0];
     let pairs = means.iter().flat_map(|forward| means.iter().map(move |backward| (*forward, *backward)));
     let of_mean = |(l, m): (f64, f64)| {

@@ -39,6 +39,8 @@ pub(super) struct SentKey {
     data_sharding: &'static str,
     offload: String,
     halves: bool,
+    /// Whether the head is on the embedding's rank, where tied weights are one.
+    ends_share_a_rank: bool,
 }
 
 /// What candidates send, by key.
@@ -57,6 +59,7 @@ impl SentKey {
             data_sharding: candidate.data_sharding,
             offload: candidate.offload.in_words(),
             halves,
+            ends_share_a_rank: candidate.ends_share_a_rank(),
         }
     }
 }

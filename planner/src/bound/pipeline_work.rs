@@ -1,7 +1,7 @@
 //! Closed forms: what the work of all layers takes on the ranks of a pipeline.
 
 use crate::candidate::Candidate;
-use crate::cost::{CostModel, ModelCost};
+use crate::cost::{CostModel, LayerCost, ModelCost};
 use crate::question::Question;
 use trainwright_spec::units::Seconds;
 
@@ -24,11 +24,12 @@ pub(super) fn layout_bound(question: &Question, layout: &Candidate, cost: &Model
 /// The least time of a candidate's pipeline.
 ///
 /// One stage per rank, r = 0 … p − 1: T ≥ m t_r + Σ_{q<r} φ t_q, which `ramped` minimises over all t with Σ t = W.
-/// Several: T ≥ m t_r + r τ, whose mean over the ranks is m W / p + τ (p − 1) / 2.
+/// Several: T ≥ m t_r + e + (r − 1) τ for r > 0, whose mean over the ranks is (m W + e (p − 1) + τ (p − 1) (p − 2) / 2) / p.
 ///
 /// Rank r cannot begin before the ranks before it have each run a forward, nor, where backward is not in halves, can the
 /// step end before they have each run a backward after its last: φ = 1 then, and else the part of the work that is forward.
-/// τ is what the first stage of a rank takes of that at least, one block's. With two copies of the stages, or steps that
+/// τ is what the first stage of a rank takes of that at least, one block's, but e the embedding's on the first rank, which may have
+/// nothing else there. With two copies of the stages, or steps that
 /// follow each other without a gap, only the work counts. In any case some rank has ⌈c L / p⌉ blocks of c copies, of
 /// which each runs m / c microbatches.
 pub(super) fn pipeline_bound(model: &CostModel, candidate: &Candidate) -> Seconds {
@@ -47,9 +48,9 @@ pub(super) fn pipeline_bound(model: &CostModel, candidate: &Candidate) -> Second
             ramped(work, shape.ranks, shape.microbatches, before)
         }
         (true, _) => {
-            let first =
-                cost.least_block(if kind.halves { |block| block.forward } else { |block| block.time });
-            work * (m / p) + first * ((p - 1.0) / 2.0)
+            let part = |layer: &LayerCost| if kind.halves { layer.forward } else { layer.time };
+            let (first, others) = (part(&cost.embedding), cost.least_block(part));
+            work * (m / p) + first * ((p - 1.0) / p) + others * ((p - 1.0) * (p - 2.0) / (2.0 * p))
         }
     };
     spread.max(most_blocks)

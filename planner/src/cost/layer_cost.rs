@@ -6,7 +6,6 @@ use crate::question::Question;
 use trainwright_lower::memory::gpu_state_per_parameter;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Axis;
-use trainwright_spec::schedule::PipelineShape;
 use trainwright_spec::schedule::ideal::PassTimes;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -105,10 +104,7 @@ impl ModelCost {
 
     /// The head as a candidate has it.
     pub fn head_of(&self, candidate: &Candidate) -> &LayerCost {
-        let (schedule, shape) =
-            (candidate.schedule(), PipelineShape { microbatches: 1, ..candidate.shape(1) });
-        let last = shape.stages() - 1;
-        match schedule.rank_of(0, shape) == schedule.rank_of(last, shape) {
+        match candidate.ends_share_a_rank() {
             true => &self.head_with_embedding,
             false => &self.head,
         }
@@ -120,7 +116,7 @@ impl ModelCost {
     }
 
     /// The time of a block that no recompute choice of any run is below.
-    pub fn least_block(&self, time: fn(&LayerCost) -> Seconds) -> Seconds {
+    pub fn least_block(&self, time: impl Fn(&LayerCost) -> Seconds) -> Seconds {
         self.blocks.iter().flatten().map(time).reduce(Seconds::min).unwrap_or(Seconds::ZERO)
     }
 

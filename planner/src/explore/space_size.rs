@@ -16,19 +16,20 @@ pub(super) fn unseen(question: &Question, legal: &LegalCandidates) -> Search {
     }
 }
 
-/// The decimal logarithm of Σ C(L − 1, S − 1) Rᴸ over all candidates: S stages of L blocks, one or more each, and R
-/// recompute choices for each block.
+/// The decimal logarithm of Σ C(L + 1, S − 1) Rᴸ over all candidates: S stages of L blocks, one or more on each but the first
+/// and the last, and R recompute choices for each block. One stage has all blocks.
 fn plans_log10(question: &Question, legal: &LegalCandidates) -> f64 {
     let layers = question.model.layers();
-    let mut splits = vec![0.0; layers];
-    for number in 1..layers {
-        splits[number] = splits[number - 1] + ((layers - number) as f64 / number as f64).log10();
+    let most = layers + 2;
+    let mut splits = vec![0.0; most];
+    for number in 1..most {
+        splits[number] = splits[number - 1] + ((most - number) as f64 / number as f64).log10();
     }
-    let mut of_stages = vec![0usize; layers + 1];
+    let mut of_stages = vec![0usize; most + 1];
     for stages in legal.layouts.iter().flat_map(|layout| legal.stages(layout)) {
         of_stages[stages] += 1;
     }
-    let logs = (1..=layers).filter(|stages| of_stages[*stages] > 0);
+    let logs = (1..=most).filter(|stages| of_stages[*stages] > 0);
     let logs: Vec<f64> = logs.map(|stages| (of_stages[stages] as f64).log10() + splits[stages - 1]).collect();
     let largest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = logs.iter().map(|log| 10f64.powf(log - largest)).sum();

@@ -11,18 +11,16 @@ use trainwright_spec::units::Seconds;
 pub fn least_objective(problem: &Problem) -> Option<Seconds> {
     let classes: Vec<usize> =
         problem.runs.iter().flat_map(|run| std::iter::repeat_n(run.class, run.count)).collect();
-    if classes.len() < problem.stages.len() {
-        return None;
-    }
     let layers = classes.len();
     let table: Vec<Vec<Vec<f64>>> = problem
         .stages
         .iter()
         .map(|stage| {
-            let time = |from: usize, to: usize| {
-                if to <= from { f64::INFINITY } else { least_time(problem, stage, &classes[from..to]) }
+            let time = |from: usize, to: usize| match to < from + stage.least_layers {
+                true => f64::INFINITY,
+                false => least_time(problem, stage, &classes[from..to]),
             };
-            (0..layers).map(|from| (0..=layers).map(|to| time(from, to)).collect()).collect()
+            (0..=layers).map(|from| (0..=layers).map(|to| time(from, to)).collect()).collect()
         })
         .collect();
     let mut caps: Vec<f64> =
@@ -42,8 +40,8 @@ fn least_sum(table: &[Vec<Vec<f64>>], layers: usize, cap: f64) -> f64 {
     before[0] = 0.0;
     for times in table {
         let mut after = vec![f64::INFINITY; layers + 1];
-        for from in 0..layers {
-            for to in from + 1..=layers {
+        for from in 0..=layers {
+            for to in from..=layers {
                 if times[from][to] <= cap {
                     after[to] = after[to].min(before[from] + times[from][to]);
                 }

@@ -63,7 +63,8 @@ impl<'a> Mixes<'a> {
             intervals: Vec::new(),
         };
         let empty = mixes.named(vec![0; classes.len()]);
-        mixes.intervals = vec![vec![empty]; layers.sequence.len()];
+        // An empty interval may stand behind the last layer.
+        mixes.intervals = vec![vec![empty]; layers.sequence.len() + 1];
         mixes
     }
 
@@ -140,6 +141,9 @@ impl<'a> Mixes<'a> {
 
     /// The least in_flight · kept + peak of any mix, in bytes, the peak `least_peak` or more.
     pub fn least_memory(&self, id: usize, in_flight: f64, least_peak: f64) -> f64 {
+        if self.counts[id].iter().all(|count| *count == 0) {
+            return least_peak;
+        }
         let levels = self.layers.peaks.iter().enumerate();
         levels
             .filter_map(|(level, peak)| Some(in_flight * self.least_kept(id, level)? + peak.max(least_peak)))

@@ -57,12 +57,12 @@ pub enum Method {
 /// Why no split exists.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Infeasible {
-    /// Each stage needs a layer.
+    /// The stages need more.
     TooFewLayers {
         /// How many there are.
         layers: usize,
         /// How many there must be.
-        stages: usize,
+        needed: usize,
     },
     /// However the layers are split and recomputed, a stage lacks memory.
     Memory {

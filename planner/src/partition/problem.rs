@@ -10,7 +10,7 @@ pub struct Problem {
     pub runs: Vec<Run>,
     /// The kinds of layers on each kind of device: as many in the same order for each, and of each as many choices.
     pub classes: Vec<Vec<LayerClass>>,
-    /// The stages in order of execution; each holds one or more consecutive layers.
+    /// The stages in order of execution; each holds consecutive layers.
     pub stages: Vec<Stage>,
     /// How often the slowest stage's time counts, e.g. microbatches less one.
     pub steady: f64,
@@ -62,6 +62,8 @@ pub struct Stage {
     pub limit: Bytes,
     /// The kind of its device: index into [`Problem::classes`].
     pub device: usize,
+    /// How many layers it holds at least: 0 where it may run its embedding or head alone.
+    pub least_layers: usize,
 }
 
 /// Why a problem makes no sense.

@@ -9,7 +9,7 @@ use super::problem::{Problem, TOLERANCE};
 use super::split_network::{Arc, Path, SplitNetwork};
 use super::stage_layout::{StageMix, lay_out};
 use super::verify;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Two objectives that differ by less than this part are equal.
@@ -20,7 +20,8 @@ const MOST_ARCS: usize = 4000;
 
 pub(super) fn solve(problem: &Problem, layers: &CountedLayers, time_limit: Seconds) -> Outcome {
     let mut intervals = Intervals::new(problem, layers);
-    let windows = Windows { stages: problem.stages.len(), layers: layers.sequence.len() };
+    let least = problem.stages.iter().map(|stage| stage.least_layers).collect();
+    let windows = Windows { least, layers: layers.sequence.len() };
     let Some(first) = first_split(problem, layers, &mut intervals, &windows) else {
         return Outcome::Infeasible(shortage(problem, &mut intervals, &windows));
     };
@@ -109,22 +110,34 @@ fn met(best: &Path, bound: f64) -> bool {
     best.objective - bound <= EQUAL * best.objective
 }
 
-/// Where stages can begin and end, each having one layer or more.
+/// Where stages can begin and end.
 struct Windows {
-    stages: usize,
+    /// The fewest layers of each stage.
+    least: Vec<usize>,
     layers: usize,
 }
 
 impl Windows {
     /// Where a stage may begin.
     fn begins(&self, stage: usize) -> RangeInclusive<usize> {
-        if stage == 0 { 0..=0 } else { stage..=self.layers - (self.stages - stage) }
+        match stage {
+            0 => 0..=0,
+            _ => self.needed(0..stage)..=self.layers - self.needed(stage..self.least.len()),
+        }
+    }
+
+    /// The fewest layers of some stages together.
+    fn needed(&self, stages: Range<usize>) -> usize {
+        self.least[stages].iter().sum()
     }
 
     /// Where the intervals of a stage that begin at `from` may end.
     fn ends(&self, stage: usize, from: usize) -> RangeInclusive<usize> {
-        let left = self.stages - stage - 1;
-        if left == 0 { self.layers..=self.layers } else { from + 1..=self.layers - left }
+        let after = stage + 1..self.least.len();
+        match after.is_empty() {
+            true => self.layers..=self.layers,
+            false => from + self.least[stage]..=self.layers - self.needed(after),
+        }
     }
 
     /// Every interval that fits and is no slower than `cap`, if a split uses it.
@@ -132,8 +145,8 @@ impl Windows {
         let cuts = self.layers + 1;
         let mut reached = vec![false; cuts];
         reached[0] = true;
-        let mut arcs: Vec<Vec<Arc>> = Vec::with_capacity(self.stages);
-        for stage in 0..self.stages {
+        let mut arcs: Vec<Vec<Arc>> = Vec::with_capacity(self.least.len());
+        for stage in 0..self.least.len() {
             let mut next = vec![false; cuts];
             let mut of_stage = Vec::new();
             for from in self.begins(stage).filter(|&from| reached[from]) {
@@ -176,7 +189,7 @@ fn first_split(
     windows: &Windows,
 ) -> Option<Path> {
     let fixed: f64 = layers.stage_times.iter().sum();
-    let average = (layers.fastest() + fixed) / windows.stages as f64;
+    let average = (layers.fastest() + fixed) / windows.least.len() as f64;
     // Ever coarser steps: most splits lie a few layers above the average, recompute can double it, a heavy head exceed all.
     const STEPS: [f64; 9] = [1.02, 1.06, 1.12, 1.25, 1.5, 2.0, 4.0, 16.0, f64::INFINITY];
     STEPS.iter().find_map(|step| {
@@ -190,9 +203,9 @@ fn first_split(
 fn shortage(problem: &Problem, intervals: &mut Intervals, windows: &Windows) -> Infeasible {
     let cuts = windows.layers + 1;
     // Excess can be negative, so the walk starts from minus infinity.
-    let mut worst = vec![vec![(f64::INFINITY, 0usize); cuts]; windows.stages + 1];
+    let mut worst = vec![vec![(f64::INFINITY, 0usize); cuts]; windows.least.len() + 1];
     worst[0][0] = (f64::NEG_INFINITY, 0);
-    for stage in 0..windows.stages {
+    for stage in 0..windows.least.len() {
         for from in windows.begins(stage) {
             let (before, named) = worst[stage][from];
             for to in windows.ends(stage, from) {
@@ -204,7 +217,7 @@ fn shortage(problem: &Problem, intervals: &mut Intervals, windows: &Windows) -> 
             }
         }
     }
-    let (excess, stage) = worst[windows.stages][cuts - 1];
+    let (excess, stage) = worst[windows.least.len()][cuts - 1];
     let limit = problem.stages[stage].limit;
     Infeasible::Memory { stage, needs: limit + Bytes::new(excess.max(0.0)), limit }
 }

@@ -67,7 +67,7 @@ fn number(what: impl Fn() -> String, value: f64) -> Result<(), PartitionError> {
 }
 
 /// The solution that a split is, given a proven bound, measured on the problem as given; `None` if it isn't one: an
-/// interval empty or out of place, a choice unknown, a stage too full, an objective above the bound.
+/// interval too short or out of place, a choice unknown, a stage too full, an objective above the bound.
 pub(super) fn solution(problem: &Problem, split: Split, bound: f64, effort: Effort) -> Option<Solution> {
     let classes: Vec<usize> =
         problem.runs.iter().flat_map(|run| std::iter::repeat_n(run.class, run.count)).collect();
@@ -78,7 +78,10 @@ pub(super) fn solution(problem: &Problem, split: Split, bound: f64, effort: Effo
     let mut times = Vec::with_capacity(problem.stages.len());
     let mut memory = Vec::with_capacity(problem.stages.len());
     for (stage, interval) in problem.stages.iter().zip(&split.intervals) {
-        if interval.start != end || interval.end <= interval.start || interval.end > classes.len() {
+        if interval.start != end
+            || interval.end < interval.start + stage.least_layers
+            || interval.end > classes.len()
+        {
             return None;
         }
         end = interval.end;

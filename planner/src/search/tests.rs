@@ -167,6 +167,20 @@ fn of_plans_that_cannot_be_told_apart_the_one_with_most_evidence_is_the_first() 
     assert_eq!(sorted(without.to_vec()), (vec![1.0, 1.01], 1));
 }
 
+/// Every division of `blocks` among `stages`, one or more on each but the first and the last.
+fn divisions_of_model(blocks: usize, stages: usize) -> Vec<Vec<usize>> {
+    if stages == 1 {
+        return vec![vec![blocks]];
+    }
+    // One more on each end, and away again.
+    let mut divisions = divisions(blocks + 2, stages);
+    for lengths in &mut divisions {
+        lengths[0] -= 1;
+        lengths[stages - 1] -= 1;
+    }
+    divisions
+}
+
 /// Every division of `blocks` among `stages`, one or more each.
 fn divisions(blocks: usize, stages: usize) -> Vec<Vec<usize>> {
     if stages == 1 {
@@ -199,7 +213,7 @@ fn fastest_of_all(space: &SearchSpace) -> (usize, Option<Picoseconds>) {
     let again = sequences(&recompute_choices(space.question()), layers);
     let mut plans: Vec<Plan> = Vec::new();
     for candidate in space.candidates() {
-        for lengths in divisions(layers, candidate.mesh.pipeline * candidate.virtual_stages) {
+        for lengths in divisions_of_model(layers, candidate.mesh.pipeline * candidate.virtual_stages) {
             for choices in &again {
                 let mut rest = choices.as_slice();
                 let stages = lengths.iter().map(|length| {

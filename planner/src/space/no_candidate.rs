@@ -158,7 +158,7 @@ pub(super) fn mesh_in_general(question: &Question) -> String {
         "no tensor x pipeline x data of {} GPUs{with} has a tensor degree that divides the model's heads and \
          widths, a pipeline of at most {} stages, and a data degree that divides global batch {}",
         cluster.gpus(),
-        if pipeline_allowed(model, 2).is_ok() { model.layers() } else { 1 },
+        model.layers() + 2,
         job.global_batch
     )
 }

@@ -28,7 +28,8 @@ impl Dimension for VirtualStages {
         let counts = match given.numbers() {
             Some(pinned) => pinned,
             None => {
-                let most = (layers / pipeline).max(1);
+                // Embedding and head may have stages of their own.
+                let most = ((layers + 2) / pipeline).max(1);
                 (1..=most).filter(|v| *v <= 2 || largest(*v) < largest(v - 1)).collect()
             }
         };

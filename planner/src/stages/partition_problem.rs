@@ -64,6 +64,8 @@ pub(super) fn problem(model: &CostModel, candidate: &Candidate, plan: &Plan, ter
             in_flight: in_flight.mean[rank],
             limit: limit / shares,
             device,
+            // The first may have the embedding alone, the last the head.
+            least_layers: usize::from((index > 0 && index + 1 < stages) || stages == 1),
         }
     };
     let stays = if plan.offload.activations.is_some() { 0.0 } else { lost };

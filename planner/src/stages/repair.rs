@@ -2,6 +2,7 @@
 //! rank whose block has changed alone.
 
 use super::rank_memory::{MemoryMeter, RankMemoryUse};
+use crate::candidate::even_lengths;
 use crate::partition::{LayerClass, Problem, Run, Stage};
 use crate::question::Question;
 use crate::space::recompute_choices;
@@ -68,7 +69,6 @@ impl<'a> Draft<'a> {
             options.min_by(|a, b| kept(a).total_cmp(&kept(b))).expect("a class has choices")
         };
         let (blocks, stages) = (classes.len(), problem.stages.len());
-        let share = |stage: usize| blocks / stages + usize::from(stage < blocks % stages);
         let mut draft = Self {
             problem,
             meter,
@@ -76,7 +76,7 @@ impl<'a> Draft<'a> {
             ranks: Vec::new(),
             options: recompute_choices(question),
             taken: classes.iter().map(keeping_least).collect(),
-            lengths: (0..stages).map(share).collect(),
+            lengths: even_lengths(blocks, stages),
             classes,
         };
         draft.write();

@@ -367,13 +367,17 @@ pub fn tensor_degree_allowed(model: &Model, tensor: usize) -> Result<(), String>
     Ok(())
 }
 
-/// Whether `model` can be cut into `stages`.
+/// Whether `model` can be cut into `stages`: a block or more on each, but the first may have the embedding alone and the last
+/// the head.
 ///
 /// # Errors
 /// Why not.
 pub fn pipeline_allowed(model: &Model, stages: usize) -> Result<(), String> {
-    if stages > model.layers() {
-        return Err(format!("{stages} stages are more than the model's {} blocks", model.layers()));
+    if stages.saturating_sub(2) > model.layers() {
+        return Err(format!(
+            "{stages} stages are more than the model's {} blocks, embedding and head",
+            model.layers()
+        ));
     }
     Ok(())
 }
