@@ -137,7 +137,7 @@ pub(crate) trait Device:
         self.finish();
     }
 
-    /// What it has needed of its own memory until now; `None` if that is the host's.
+    /// The most of its memory that was in use until now; `None` if its memory is the host's.
     fn memory(&self) -> Option<DeviceMemory> {
         None
     }

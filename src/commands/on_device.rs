@@ -112,7 +112,7 @@ fn links(links: &[Link], gpu: &str, [date, versions]: [&str; 2]) -> String {
 /// # Errors
 /// A device that cannot be used, a plan that it does not run, a rank that stops, and a table that cannot be read.
 pub fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Validated, CliError> {
-    let mut plan = arguments.device.own_stack(plan)?;
+    let mut plan = arguments.device.with_executor_stack(plan)?;
     match &arguments.profile {
         Some(folder) => {
             let table = Path::new(folder).join(TABLE).display().to_string();

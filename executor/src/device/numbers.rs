@@ -54,7 +54,7 @@ pub(super) fn set_allocator(allocator: Option<Rc<dyn Allocator>>) {
 }
 
 const ON_HOST: &str = "what only the host can do is refused on other devices before a run";
-const ON_DEVICE: &str = "a device computes on its own numbers";
+const ON_DEVICE: &str = "a device computes on its numbers";
 
 impl Drop for Owned {
     fn drop(&mut self) {

@@ -105,8 +105,8 @@ impl State {
     /// Where the output embedding is: in the head, or in the tied embedding of the same rank.
     pub fn output_embedding(&self) -> (Layer, ParameterName) {
         let head = self.layer(Layer::Head);
-        let own = [ParameterName::Head, ParameterName::TokenEmbedding];
-        match own.into_iter().find(|name| head.parameter(*name).is_some()) {
+        let names = [ParameterName::Head, ParameterName::TokenEmbedding];
+        match names.into_iter().find(|name| head.parameter(*name).is_some()) {
             Some(name) => (Layer::Head, name),
             None => (Layer::Embedding, ParameterName::TokenEmbedding),
         }

@@ -39,10 +39,10 @@ struct Peer {
 }
 
 impl Inbox {
-    /// That of rank `own`'s process, in a run of `ranks` ranks.
-    pub fn new(own: usize, ranks: usize) -> Self {
+    /// Of the process of rank `local`, in a run of `ranks` ranks.
+    pub fn new(local: usize, ranks: usize) -> Self {
         let connected = Instant::now();
-        let peer = |rank| Mutex::new(Peer { last: connected, status: None, gone: rank == own });
+        let peer = |rank| Mutex::new(Peer { last: connected, status: None, gone: rank == local });
         let peers = (0..ranks).map(peer).collect();
         Self { content: Mutex::default(), changed: Condvar::new(), peers, connected }
     }

@@ -72,16 +72,16 @@ impl GridOps for Cpu {
     }
 
     fn part_vectors(&self, norm: &Norm, gradient: NormGradient, [gain, bias]: [Option<SliceMut>; 2]) {
-        let own = gradient.gradient.host();
+        let rows = gradient.gradient.host();
         if let Some(gain) = gain {
             let gain = gain.host();
             let hat = normalised(norm, gradient.x.host(), gradient.left.host());
-            for (g, x) in own.chunks_exact(norm.width).zip(hat.chunks_exact(norm.width)) {
+            for (g, x) in rows.chunks_exact(norm.width).zip(hat.chunks_exact(norm.width)) {
                 gain.iter_mut().zip(g.iter().zip(x)).for_each(|(gain, (g, x))| *gain += g * x);
             }
         }
         if let Some(bias) = bias {
-            elementwise::bias_gradient(own, bias.host());
+            elementwise::bias_gradient(rows, bias.host());
         }
     }
 }

@@ -39,7 +39,7 @@ impl Attending {
     /// Of a plan in such numbers.
     pub fn new(by: AttentionBy, number: Number, deterministic: bool) -> Self {
         let asked = match (by, number) {
-            (AttentionBy::Own, _) => Asked::NobodyWants,
+            (AttentionBy::Ours, _) => Asked::NobodyWants,
             (AttentionBy::Cudnn, Number::F32) => Asked::NotInF32,
             (AttentionBy::Cudnn, Number::Bf16) => Asked::Yes,
         };
@@ -94,24 +94,29 @@ impl Cuda {
         attention::Attention { q, k, v, ..attention_between(layer, rows, output) }
     }
 
-    pub(super) fn forward(&self, layer: &Attention, own: attention::Attention) -> [Numbers; 2] {
-        let tokens = own.queries as usize * layer.batch;
+    pub(super) fn forward(&self, layer: &Attention, operands: attention::Attention) -> [Numbers; 2] {
+        let tokens = operands.queries as usize * layer.batch;
         let row = layer.output_row();
         let heads = self.allocate(tokens * row, self.number);
         let logarithms = self.allocate(tokens * layer.heads, Number::F32);
-        let into = |at: &[Address]| attention::Attention { o: at[0], logarithms: at[1], ..own };
+        let into = |at: &[Address]| attention::Attention { o: at[0], logarithms: at[1], ..operands };
         let written = Written {
             buffers: vec![heads, logarithms],
             into: &into,
             arrays: vec![Array::outputs("outputs", 0, row, 0..row), Array::logarithms(1)],
         };
         if !self.fused(Pass::Forward, &written) {
-            self.own_attention(&written.attention(), Pass::Forward);
+            self.attention_by_our_kernels(&written.attention(), Pass::Forward);
         }
         [heads, logarithms].map(Numbers::on_device)
     }
 
-    pub(super) fn backward(&self, own: attention::Attention, output: AttentionOutput, written: Gradients) {
+    pub(super) fn backward(
+        &self,
+        operands: attention::Attention,
+        output: AttentionOutput,
+        written: Gradients,
+    ) {
         let (_dots, dots) = self.scratch(output.left.len());
         let into = |at: &[Address]| {
             let [q_gradient, k_gradient, v_gradient] = (written.parts)(at);
@@ -123,22 +128,22 @@ impl Cuda {
                 q_gradient,
                 k_gradient,
                 v_gradient,
-                ..own
+                ..operands
             }
         };
         let written = Written { buffers: written.buffers, into: &into, arrays: written.arrays };
         let pass = self.attending.borrow().backward();
         if !self.fused(pass, &written) {
-            self.own_attention(&written.attention(), pass);
+            self.attention_by_our_kernels(&written.attention(), pass);
         }
     }
 
     /// Does it by our fastest kernels.
-    fn own_attention(&self, own: &attention::Attention, pass: Pass) {
+    fn attention_by_our_kernels(&self, operands: &attention::Attention, pass: Pass) {
         let launches = match pass {
-            Pass::Forward => own.forward(self.number).pop().into_iter().collect(),
+            Pass::Forward => operands.forward(self.number).pop().into_iter().collect(),
             Pass::Backward | Pass::DeterministicBackward => {
-                own.backward(self.number).pop().expect("the simple version does all")
+                operands.backward(self.number).pop().expect("the simple version does all")
             }
         };
         launches.iter().for_each(|launch| self.launch(launch));
@@ -171,13 +176,13 @@ impl<'a> Gradients<'a> {
         }
     }
 
-    /// Each in a buffer of its own.
+    /// Each in a separate buffer.
     pub fn apart(layer: &Attention, made: [DeviceSlice; 3]) -> Self {
         let arrays = GRADIENTS.into_iter().zip(layer.columns()).enumerate();
         Self {
             buffers: made.to_vec(),
             parts: Box::new(|at| [at[0], at[1], at[2]]),
-            arrays: arrays.map(|(own, (name, row))| Array::outputs(name, own, row, 0..row)).collect(),
+            arrays: arrays.map(|(buffer, (name, row))| Array::outputs(name, buffer, row, 0..row)).collect(),
         }
     }
 }
@@ -213,7 +218,7 @@ impl AttentionOps for Cuda {
     fn join(&self, layer: &Attention, [heads, logarithms]: [SliceMut; 2], other: [Slice; 2]) {
         let (heads, logarithms) = (heads.device(), logarithms.device());
         let [other, other_logarithms] = other.map(|slice| slice.device().at);
-        let own = Join {
+        let kernel = Join {
             o: heads.at,
             logarithms: logarithms.at,
             other,
@@ -224,7 +229,7 @@ impl AttentionOps for Cuda {
             queries: int(logarithms.length / layer.batch / layer.heads),
             value_head_dim: int(layer.value_head_dim),
         };
-        self.launch(&own.launch(heads.number));
+        self.launch(&kernel.launch(heads.number));
     }
 }
 
@@ -236,11 +241,11 @@ mod tests {
     fn whose_kernels_is_told_with_the_first_reason() {
         let check = |by, number, fused, refused: [Option<&str>; 2], expected| {
             let refused = refused.map(|reason| reason.map(String::from));
-            let own = Attending { fused, refused, ..Attending::new(by, number, false) };
-            assert_eq!(own.summary("cuDNN 9.10.2"), expected);
+            let attending = Attending { fused, refused, ..Attending::new(by, number, false) };
+            assert_eq!(attending.summary("cuDNN 9.10.2"), expected);
         };
         let (cudnn, bf16) = (AttentionBy::Cudnn, Number::Bf16);
-        check(AttentionBy::Own, bf16, [false; 2], [None; 2], "own");
+        check(AttentionBy::Ours, bf16, [false; 2], [None; 2], "own");
         check(cudnn, Number::F32, [false; 2], [None; 2], "own, because the plan is in fp32");
         check(cudnn, bf16, [true; 2], [None; 2], "cuDNN 9.10.2");
         check(cudnn, bf16, [false; 2], [Some("of this"), Some("of that")], "own, because of this");

@@ -12,14 +12,14 @@ use trainwright_kernels::cuda::dropout::{DropOut, Drops};
 use trainwright_kernels::dropout::Dropout;
 
 /// An attention of which probabilities are dropped.
-fn dropping(own: attention::Attention, drops: ScoreDropout) -> attention::Attention {
-    attention::Attention { drops: Drops::of(&drops.dropout, drops.first), ..own }
+fn dropping(operands: attention::Attention, drops: ScoreDropout) -> attention::Attention {
+    attention::Attention { drops: Drops::of(&drops.dropout, drops.first), ..operands }
 }
 
 impl DropoutOps for Cuda {
     fn drop_out(&self, x: SliceMut, dropout: &Dropout, width: usize, first: usize, positions: Positions) {
         let x = x.device();
-        let own = DropOut {
+        let kernel = DropOut {
             x: x.at,
             positions: self.tables.borrow_mut().positions(self, positions),
             drops: Drops::of(dropout, [first, 0, 0, 0]),
@@ -27,7 +27,7 @@ impl DropoutOps for Cuda {
             width: int(width),
             batch: int(positions.batch),
         };
-        self.launch(&own.launch(x.number, self.gpu));
+        self.launch(&kernel.launch(x.number, self.gpu));
     }
 
     fn attention_dropping(&self, layer: &Attention, drops: ScoreDropout, qkv: Slice) -> [Numbers; 2] {

@@ -16,7 +16,7 @@ const HOST: Cpu = Cpu { threads: Threads::ONE };
 /// A tensor as the kernels see it.
 fn piece_of(tensor: &Updated) -> Chunk {
     let moment =
-        |index: usize| tensor.moments.get(index).map_or(Address::NULL, |own| own.slice().device().at);
+        |index: usize| tensor.moments.get(index).map_or(Address::NULL, |moment| moment.slice().device().at);
     let rounded = tensor.rounded.as_ref().map(|rounded| rounded.as_slice().device().at);
     Chunk {
         weight: tensor.weights.as_slice().device().at,
@@ -86,9 +86,9 @@ impl OptimizerOps for Cuda {
         let norms = Optimizer { partial, ..optimizer }.norms(method, together.count);
         self.launch(&norms.expect("a step of LAMB or LARS begins with norms"));
         let parts = self.read_doubles(partial, 2 * together.count);
-        let sum = |own: &[f64], which: usize| own.iter().skip(which).step_by(2).sum();
-        let squares = |own: &[f64]| Squares { weights: sum(own, 0), update: sum(own, 1) };
-        together.parts.iter().map(|own| squares(&parts[2 * own.start..2 * own.end])).collect()
+        let sum = |sums: &[f64], which: usize| sums.iter().skip(which).step_by(2).sum();
+        let squares = |sums: &[f64]| Squares { weights: sum(sums, 0), update: sum(sums, 1) };
+        together.parts.iter().map(|part| squares(&parts[2 * part.start..2 * part.end])).collect()
     }
 
     fn optimize(&self, step: &OptimizerStep, tensors: &mut [Updated], whole: Option<&[Squares]>) {
@@ -153,9 +153,9 @@ mod tests {
         let mut numbers: Vec<(Vec<Numbers>, Numbers)> = TENSORS
             .iter()
             .zip(0..)
-            .map(|((length, _), own)| {
-                let all = (0..4).map(|which| make(4 * own + which, *length, Number::F32)).collect();
-                (all, make(4 * own, *length, Number::Bf16))
+            .map(|((length, _), tensor)| {
+                let all = (0..4).map(|which| make(4 * tensor + which, *length, Number::F32)).collect();
+                (all, make(4 * tensor, *length, Number::Bf16))
             })
             .collect();
         for number in [1, 2] {
@@ -180,14 +180,14 @@ mod tests {
                 Given::EachAlone => {
                     tensors
                         .iter_mut()
-                        .for_each(|own| device.optimize(&step, std::slice::from_mut(own), None));
+                        .for_each(|tensor| device.optimize(&step, std::slice::from_mut(tensor), None));
                 }
                 _ => device.optimize(&step, &mut tensors, whole.as_deref()),
             }
         }
         device.check().unwrap();
         let all = numbers.iter().flat_map(|(all, rounded)| all.iter().chain([rounded]));
-        all.flat_map(|own| device.read(own.slice()).into_owned()).map(f32::to_bits).collect()
+        all.flat_map(|numbers| device.read(numbers.slice()).into_owned()).map(f32::to_bits).collect()
     }
 
     #[test]

@@ -99,11 +99,11 @@ impl Tables {
     pub fn sorted_positions(&mut self, device: &Cuda, positions: Positions, rows: usize) -> [Address; 2] {
         *self.sorted.entry((places(positions), rows)).or_insert_with(|| {
             let below = |row: usize| {
-                let own = positions
+                let tokens = positions
                     .of
                     .iter()
                     .map(|range: &Range<usize>| row.clamp(range.start, range.end) - range.start);
-                (own.sum::<usize>() * positions.batch) as u32
+                (tokens.sum::<usize>() * positions.batch) as u32
             };
             let starts: Vec<u32> = (0..=rows).map(below).collect();
             let order: Vec<u32> = (0..below(rows)).collect();

@@ -23,7 +23,7 @@ pub(crate) struct AttentionOutput<'a> {
     pub gradient: Slice<'a>,
 }
 
-/// Queries and keys with their values, each in rows of their own. A causal mask sees both begin at one position.
+/// Queries and keys with their values, in separate rows. A causal mask sees both begin at one position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttentionTile<'a> {
     pub queries: Slice<'a>,

@@ -32,7 +32,7 @@ use trainwright_spec::cluster::{Cluster, DeviceProfile, NetworkProfile};
 pub struct MeasuredGpus {
     /// Times of kernels on the first of them.
     pub kernels: DeviceProfile,
-    /// Launches and copies, its own and to the second one.
+    /// Launches and copies, on the first one and to the second one.
     pub links: Vec<Link>,
     /// Collectives among the first two, four, … and all; `None` if there is one GPU.
     pub network: Option<NetworkProfile>,

@@ -113,7 +113,7 @@ pub(super) fn oversubscribed(slice: &Plan, threading: Threading) -> Plan {
 pub(super) fn of_plans(plans: &[Plan], threading: Threading) -> Result<Vec<Plan>, RunError> {
     let mut slices: Vec<Plan> = Vec::new();
     for plan in plans {
-        supported::check(&supported::own_stack(plan)?)?;
+        supported::check(&supported::with_executor_stack(plan)?)?;
         for slice in sliced(plan, threading) {
             // What is no plan by itself, as odd numbers of heads, is left to the grid.
             let possible = supported::check(&slice).is_ok() && slice.check("slice").is_ok();

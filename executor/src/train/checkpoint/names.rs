@@ -52,17 +52,17 @@ impl Stored {
     /// The elements in the file's order, out of the whole parameter.
     pub fn take(&self, whole: &[f32]) -> Vec<f32> {
         let columns = self.columns.unwrap_or(1);
-        let own = &whole[self.rows.start * columns..self.rows.end * columns];
-        if self.transposed { transpose(own, columns) } else { own.to_vec() }
+        let rows = &whole[self.rows.start * columns..self.rows.end * columns];
+        if self.transposed { transpose(rows, columns) } else { rows.to_vec() }
     }
 
     /// Puts elements in the file's order into the whole parameter.
     pub fn put(&self, elements: &[f32], whole: &mut [f32]) {
         let columns = self.columns.unwrap_or(1);
-        let own = &mut whole[self.rows.start * columns..self.rows.end * columns];
+        let rows = &mut whole[self.rows.start * columns..self.rows.end * columns];
         match self.transposed {
-            true => own.copy_from_slice(&transpose(elements, self.rows.len())),
-            false => own.copy_from_slice(elements),
+            true => rows.copy_from_slice(&transpose(elements, self.rows.len())),
+            false => rows.copy_from_slice(elements),
         }
     }
 }

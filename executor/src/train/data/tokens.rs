@@ -162,8 +162,8 @@ mod tests {
         assert!(whole.inputs.iter().zip(&whole.targets).all(|(input, target)| input + 1 == *target));
         // Rows of a position stand next to each other: sequences 2 and 3 are every third and fourth of four.
         let part = loader.batch(3, 2, 2);
-        let own: Vec<u32> = whole.inputs.chunks(4).flat_map(|row| row[2..].to_vec()).collect();
-        assert_eq!(part.inputs, own);
+        let expected: Vec<u32> = whole.inputs.chunks(4).flat_map(|row| row[2..].to_vec()).collect();
+        assert_eq!(part.inputs, expected);
         // Behind 3 steps of 5 sequences a run of 3 sequences a step goes on with the 16th.
         let mut other = Loader::new(&tokens, [4, 3, 41], 1, [3, 15]).unwrap();
         assert_eq!(other.batch(4, 0, 2), loader.batch(3, 3, 2));

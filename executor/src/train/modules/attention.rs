@@ -24,7 +24,7 @@ impl Operator for Attention {
         if step.keeps {
             let kept = step.kept();
             kept.output = Some(output.clone());
-            kept.own::<LogSums>().0 = left;
+            kept.module_state::<LogSums>().0 = left;
         }
         output
     }
@@ -35,7 +35,7 @@ impl Operator for Attention {
         let input = step.kept_input();
         let kept = step.kept();
         let output = kept.output.clone().expect("attention keeps its output or makes it again");
-        let (heads, left) = (output.slice(), kept.own::<LogSums>().0.slice());
+        let (heads, left) = (output.slice(), kept.module_state::<LogSums>().0.slice());
         let output = AttentionOutput { heads, left, gradient: gradient.slice() };
         let gradient = AttentionGradient { qkv: input.slice(), output };
         let made = match drops {

@@ -1,6 +1,6 @@
 //! What the executor runs on GPUs of what it runs on processors.
 
-use super::{all, checked, is_dense, own_stack, refuse};
+use super::{all, checked, is_dense, refuse, with_executor_stack};
 use crate::device::DeviceKind;
 use crate::error::RunError;
 use trainwright_spec::model::{Block, Mlp};
@@ -21,8 +21,8 @@ impl DeviceKind {
     ///
     /// # Errors
     /// `Refused` if it has not what the plan asks of its software.
-    pub fn own_stack(self, plan: &Plan) -> Result<Plan, RunError> {
-        let plan = own_stack(plan)?;
+    pub fn with_executor_stack(self, plan: &Plan) -> Result<Plan, RunError> {
+        let plan = with_executor_stack(plan)?;
         if !self.runs_cuda_kernels {
             return Ok(plan);
         }

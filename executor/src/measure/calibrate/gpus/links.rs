@@ -110,7 +110,7 @@ pub(super) fn largest(shapes: &Shapes) -> usize {
     shapes.bytes.iter().max().copied().unwrap_or(0)
 }
 
-/// Does some work with the address of `bytes` bytes on a machine's second GPU, which a thread of its own has open.
+/// Does some work with the address of `bytes` bytes on a machine's second GPU, which a separate thread has open.
 ///
 /// # Errors
 /// Of that device, or of the work.
@@ -149,7 +149,7 @@ const COLLECTIVES: [CollectiveKind; 3] =
 /// Runs of each size in a sample, the same on all ranks.
 const RUNS: usize = 5;
 
-/// Collectives among the first two, four, … and all GPUs, each a rank with a thread of its own.
+/// Collectives among the first two, four, … and all GPUs, each a rank in a separate thread.
 ///
 /// # Errors
 /// Of any of them.
@@ -194,8 +194,8 @@ fn sweeps(
     groups: &[(usize, GroupName)],
 ) -> Result<Vec<MeasuredSweep>, DeviceError> {
     let mut device = (devices.open)(place)?;
-    let own = || groups.iter().enumerate().filter(|(_, (size, _))| place < *size);
-    for (group, (size, name)) in own() {
+    let joined = || groups.iter().enumerate().filter(|(_, (size, _))| place < *size);
+    for (group, (size, name)) in joined() {
         device.enter(group, Membership { name: *name, place, size: *size })?;
     }
     let shapes = Shapes::of(devices);
@@ -203,7 +203,7 @@ fn sweeps(
     let mut bench = Bench::new(&mut *device, shapes.effort);
     let [from, to] = [bench.random(Number::Bf16, most / 2)?, bench.random(Number::Bf16, most / 2)?];
     let mut sweeps = Vec::new();
-    for (group, (size, _)) in own() {
+    for (group, (size, _)) in joined() {
         for collective in COLLECTIVES {
             let mut rows = Vec::new();
             for bytes in shapes.bytes {

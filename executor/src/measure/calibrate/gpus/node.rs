@@ -22,7 +22,7 @@ impl Best<'_> {
     /// FLOP/s of products.
     fn products(&self, precision: Precision) -> Option<f64> {
         let suits =
-            |kernel: &Kernel| matches!(kernel, Kernel::Gemm { precision: own, .. } if *own == precision);
+            |kernel: &Kernel| matches!(kernel, Kernel::Gemm { precision: of, .. } if *of == precision);
         self.of(suits, |kernel| kernel.flops().get())
     }
 
