@@ -44,7 +44,7 @@ pub struct Attention {
 pub enum Mask {
     /// All keys.
     Full,
-    /// The keys up to its own position.
+    /// The keys up to its position.
     Causal,
 }
 
@@ -94,7 +94,7 @@ impl ScoreDropout {
     }
 }
 
-/// One head, each matrix on its own.
+/// One head, each matrix in a separate buffer.
 struct Head<T> {
     queries: Vec<T>,
     keys: Vec<T>,
@@ -138,11 +138,11 @@ impl Attention {
         });
         let mut heads = vec![T::ZERO; positions * self.batch * self.output_row()];
         let mut logarithms = Vec::with_capacity(self.batch * self.heads * positions);
-        for (task, (output, own_logarithms)) in made.into_iter().enumerate() {
+        for (task, (output, of_head)) in made.into_iter().enumerate() {
             let (sequence, head) = (task / self.heads, task % self.heads);
             let place = Place { sequence, row: self.output_row(), first: head * self.value_head_dim };
             self.put(&mut heads, place, &output, self.value_head_dim);
-            logarithms.extend(own_logarithms);
+            logarithms.extend(of_head);
         }
         Output { heads, logarithms }
     }

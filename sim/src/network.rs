@@ -4,7 +4,7 @@
 //! ranks + Cluster ─► Placement ─► what NCCL expects of every Algorithm × Protocol ─► its Choice ─► the time that takes
 //! ```
 //!
-//! NCCL chooses by its own expectations, which are not the times: both are here, `Algorithm::expected` and
+//! NCCL chooses by its expectations, which are not the times: both are here, `Algorithm::expected` and
 //! `Algorithm::time`. The only other traffic that is counted is that of the group's siblings: the other
 //! ranks of the same nodes work at the same time in groups of the same shape, as all axes of a mesh do. Nothing here
 //! knows what a collective is for.
@@ -71,7 +71,7 @@ pub trait Algorithm: Sync {
 /// Every algorithm.
 pub const ALGORITHMS: [&dyn Algorithm; 5] = [&Ring, &Tree, &Nvls, &NvlsTree, &Direct];
 
-/// Time of a collective over a tensor of `bytes` among global `ranks`, as NCCL would do it in a call of its own.
+/// Time of a collective over a tensor of `bytes` among global `ranks`, as NCCL would do it in a separate call.
 ///
 /// `bytes` is the whole tensor, the largest buffer any member has: the input of an all-reduce or reduce-scatter,
 /// the output of an all-gather. Rank r is a GPU of node r / (GPUs per node). One rank, or no bytes, takes no time.

@@ -99,7 +99,7 @@ pub struct Op {
     pub work: Work,
     /// To which tensors of the model.
     pub task: Task,
-    /// Indices of ops of the same segment, all smaller than its own, that must have ended.
+    /// Indices of ops of the same segment, all smaller than its index, that must have ended.
     pub after: Vec<usize>,
     /// Memory taken when it starts.
     pub allocates: Vec<Allocation>,
@@ -223,7 +223,7 @@ pub enum Work {
     },
     /// Work of the node's processors for this rank, over what is in host memory and on the drives.
     HostUpdate(HostUpdate),
-    /// Time that the rank's own process spends: launching ops, waiting for the GPU, closing a step.
+    /// Time that the rank's process spends: launching ops, waiting for the GPU, closing a step.
     Process(Seconds),
     /// Does nothing: the join of what it waits for.
     Join,

@@ -134,7 +134,7 @@ pub fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Validated,
     let measured = ran.timeline;
     let times: Vec<Seconds> = times.collect();
     let mut compared = Comparison::new(&expected, std::slice::from_ref(&measured), &times);
-    // The ranks' own counts lack memory outside tensors.
+    // The ranks' counts lack memory outside tensors.
     let memory = ran.device_memory.into_iter().max_by_key(|memory| memory.peak);
     if let Some(memory) = memory {
         compared.peak_memory.measured = Bytes::new(memory.peak as f64);

@@ -71,7 +71,7 @@ pub fn swept(of: &Page, chart: &Chart, fastest: Option<(&Answer, &Timeline)>) ->
         let name = if answer.point.is_empty() { short(&planned.plan) } else { answer.point.join(" ") };
         Some(Bar::of(name, &planned.forecast.report.mean))
     });
-    sections.push(Section::Bars(bars.take(MOST_BARS).collect(), BarScale::Own));
+    sections.push(Section::Bars(bars.take(MOST_BARS).collect(), BarScale::Bar));
     if let Some((answer, timeline)) = fastest
         && let Ok(planned) = &answer.outcome
     {

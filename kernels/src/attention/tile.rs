@@ -53,11 +53,11 @@ impl Attention {
         });
         let mut heads = vec![T::ZERO; positions * self.batch * self.output_row()];
         let mut logarithms = Vec::with_capacity(self.batch * self.heads * positions);
-        for (task, (output, own_logarithms)) in made.into_iter().enumerate() {
+        for (task, (output, of_head)) in made.into_iter().enumerate() {
             let first = task % self.heads * self.value_head_dim;
             let place = Place { sequence: task / self.heads, row: self.output_row(), first };
             self.put(&mut heads, place, &output, self.value_head_dim);
-            logarithms.extend(own_logarithms);
+            logarithms.extend(of_head);
         }
         Output { heads, logarithms }
     }
@@ -118,13 +118,13 @@ impl Attention {
     /// Adds the outputs and L of the same queries over other keys to the first ones.
     pub fn join<T: Real>(
         &self,
-        [own_heads, own_logarithms]: [&mut [T]; 2],
+        [heads, logarithms]: [&mut [T]; 2],
         [other_heads, other_logarithms]: [&[T]; 2],
     ) {
-        let positions = own_logarithms.len() / (self.batch * self.heads);
+        let positions = logarithms.len() / (self.batch * self.heads);
         let e = self.value_head_dim;
         wide(|| {
-            let pairs = own_logarithms.iter_mut().zip(other_logarithms);
+            let pairs = logarithms.iter_mut().zip(other_logarithms);
             for (at, (logarithm, added)) in pairs.enumerate() {
                 let (task, position) = (at / positions, at % positions);
                 let (sequence, head) = (task / self.heads, task % self.heads);
@@ -133,8 +133,8 @@ impl Attention {
                 let sum = one + two;
                 *logarithm = largest + T::of(sum.wide().ln());
                 let first = (position * self.batch + sequence) * self.output_row() + head * e;
-                let rows = own_heads[first..first + e].iter_mut().zip(&other_heads[first..first + e]);
-                rows.for_each(|(own, other)| *own = (*own * one + *other * two) / sum);
+                let rows = heads[first..first + e].iter_mut().zip(&other_heads[first..first + e]);
+                rows.for_each(|(head, other)| *head = (*head * one + *other * two) / sum);
             }
         });
     }
@@ -197,9 +197,9 @@ mod tests {
             values: cut(2, v, keys[0], keys[1]),
         };
         let (first, second) = ([0, 5], [5, 12]);
-        let close = |own: &[f64], other: &[f64]| {
-            assert_eq!(own.len(), other.len());
-            own.iter().zip(other).for_each(|(a, b)| assert!((a - b).abs() < 1e-12, "{a} {b}"));
+        let close = |made: &[f64], other: &[f64]| {
+            assert_eq!(made.len(), other.len());
+            made.iter().zip(other).for_each(|(a, b)| assert!((a - b).abs() < 1e-12, "{a} {b}"));
         };
         let of =
             |keys: [usize; 2]| drops.map(|drops| ScoreDropout { first: [4, 8, second[0], keys[0]], ..drops });
@@ -213,16 +213,16 @@ mod tests {
             logarithms: &late.logarithms,
             gradient: &gradient[10 * attention.output_row()..],
         };
-        let of_own_keys =
+        let of_late_keys =
             attention.tile_backward_dropping(of(second), tile(second, second), kept, Threads::ONE);
         let before = full.tile_backward_dropping(of(first), tile(second, first), kept, Threads::ONE);
-        let sums: Vec<f64> = of_own_keys.queries.iter().zip(&before.queries).map(|(a, b)| a + b).collect();
+        let sums: Vec<f64> = of_late_keys.queries.iter().zip(&before.queries).map(|(a, b)| a + b).collect();
         let column = |from: usize, width: usize| -> Vec<f64> {
             let rows = back.chunks_exact(attention.row()).skip(10);
             rows.flat_map(|row| row[from..from + width].to_vec()).collect()
         };
         close(&sums, &column(0, q));
-        close(&of_own_keys.keys, &column(q, k));
-        close(&of_own_keys.values, &column(q + k, v));
+        close(&of_late_keys.keys, &column(q, k));
+        close(&of_late_keys.values, &column(q + k, v));
     }
 }

@@ -27,11 +27,11 @@ fn norms() {
         let loss = |x: &[f64], gain: &[f64], bias: &[f64]| weighted(&forward(x, gain, bias), &weights);
         let mut gradient = vec![0.0; x.len()];
         norm.backward(&x, Some(&gain), &weights, &mut gradient, ALONE);
-        let (mut gain_gradient, mut own_bias_gradient) = (vec![0.0; width], vec![0.0; width]);
-        norm.vector_gradients(&x, &weights, Some(&mut gain_gradient), Some(&mut own_bias_gradient));
+        let (mut gain_gradient, mut bias_gradient) = (vec![0.0; width], vec![0.0; width]);
+        norm.vector_gradients(&x, &weights, Some(&mut gain_gradient), Some(&mut bias_gradient));
         check_gradient("norm", &x, &gradient, |x| loss(x, &gain, &bias));
         check_gradient("gain", &gain, &gain_gradient, |gain| loss(&x, gain, &bias));
-        check_gradient("bias", &bias, &own_bias_gradient, |bias| loss(&x, &gain, bias));
+        check_gradient("bias", &bias, &bias_gradient, |bias| loss(&x, &gain, bias));
 
         let [x32, gain32, bias32, weights32] = [&x, &gain, &bias, &weights].map(|x| narrow(x));
         let (mut out, mut back) = (vec![0.0; x.len()], vec![0.0; x.len()]);

@@ -80,12 +80,12 @@ impl<'a> Shape<'a> {
     }
 
     /// Tokens that this rank's norms and dropouts see.
-    pub fn own_tokens(&self) -> usize {
+    pub fn local_tokens(&self) -> usize {
         if self.sequence_parallel { self.tokens().div_ceil(self.tensor) } else { self.tokens() }
     }
 
     /// Width of the activations that norms and dropouts see.
-    pub fn own_hidden(&self) -> usize {
+    pub fn local_hidden(&self) -> usize {
         self.hidden / self.parts.hidden
     }
 

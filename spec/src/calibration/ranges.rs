@@ -34,7 +34,7 @@ pub struct Traits {
     pub host: f64,
 }
 
-/// What a measured run says about forecasts like its own.
+/// What a measured run says about forecasts of similar runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Residual {
     /// The source of the measurement.

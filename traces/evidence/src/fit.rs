@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_left_out_has_no_say_in_its_own_forecast() {
+    fn a_source_left_out_has_no_say_in_its_forecast() {
         let all = fit(&cases(), "all".into());
         assert_eq!(all.left_out.len(), cases().len());
         // A source that took 1.2 times as long: the forecasts of the others do not follow. They depend on the source only

@@ -4,7 +4,7 @@
 //! text, cluster, what the text lacks ─► an Importer of IMPORTERS ─► Plan, and unread keys
 //! ```
 //!
-//! An importer reads what the exporter of the same name writes, and people's own files. Missing
+//! An importer reads what the exporter of the same name writes, and users' files. Missing
 //! values are the defaults of the tool. The plan is checked like every plan.
 
 mod arguments;

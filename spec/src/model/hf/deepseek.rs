@@ -44,7 +44,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
     })
 }
 
-/// Every head has its own keys and values, expanded from the shared compressed ones.
+/// Every head has separate keys and values, expanded from the shared compressed ones.
 fn attention(config: &Config) -> Result<Attention, SpecError> {
     let heads = config.count("num_attention_heads", HEADS)?;
     let rotary_head_dim = config.count("qk_rope_head_dim", HEAD_DIM)?;

@@ -96,7 +96,7 @@ fn whole_in_grid(model: &Model) -> Option<&'static str> {
         (has(|attention| attention.latent.is_some()), "latent attention"),
         (has(|attention| attention.qk_norm), "norms of queries and keys"),
         (model.embedding.width.is_some(), "embedding of another width"),
-        (model.head.transform || model.head.pooler, "head's own layers"),
+        (model.head.transform || model.head.pooler, "head layers"),
     ];
     parts.into_iter().find_map(|(has, what)| has.then_some(what))
 }
