@@ -119,7 +119,7 @@ fn all_to_all_leaf_spine(bencher: Bencher) {
 }
 
 /// 10,000 flows of 1 to 10 MB between random hosts of a fat tree of 16-port switches, each over a core switch that it
-/// chooses (1,024 hosts in 16 pods; all links 12.5 GB/s), starting at random within so many seconds.
+/// chooses (1,024 hosts in 16 pods; all links 12.5 GB/s), starting at random within `seconds`.
 ///
 /// Up and down, there are three stages of 1,024 links: host to edge, edge to aggregation, aggregation to core.
 fn fat_tree(within: f64) -> Case {

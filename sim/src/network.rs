@@ -82,7 +82,7 @@ pub fn collective_time(kind: CollectiveKind, bytes: Bytes, ranks: &[usize], clus
     called_time(CollectiveCall::Single, kind, bytes, ranks, cluster)
 }
 
-/// The same of a collective in a call of the given kind.
+/// Time of a collective in a call of the given kind.
 ///
 /// That of a kernel for tokens: T = max(T_links, n / (s ρ)), T_links the time of an all-to-all of the same tensor of n
 /// bytes, in which a token counts once for each rank; s multiprocessors that move ρ each (`Communication::token_rate`).

@@ -275,7 +275,7 @@ fn no_servers(choices: &DataChoices) -> Result<(), (&'static str, String)> {
 }
 
 /// For schemes that do not divide weights.
-fn whole_weights(choices: &DataChoices) -> Result<(), (&'static str, String)> {
+fn require_full_weights(choices: &DataChoices) -> Result<(), (&'static str, String)> {
     let divided = "weights are whole: it is for `zero3`, `fsdp`, `zero2-fsdp` and `hsdp`";
     if choices.options.reshard.is_some() {
         return Err(("data.reshard", divided.into()));
@@ -288,7 +288,7 @@ fn whole_weights(choices: &DataChoices) -> Result<(), (&'static str, String)> {
 
 /// For schemes that divide nothing.
 fn nothing_divided(choices: &DataChoices) -> Result<(), (&'static str, String)> {
-    whole_weights(choices)?;
+    require_full_weights(choices)?;
     match choices.shard {
         None => Ok(()),
         Some(_) => Err(("mesh.shard", "the scheme divides nothing: leave it out".into())),

@@ -51,7 +51,7 @@ pub fn plan() -> Plan {
     }
 }
 
-/// The same with four experts in every block.
+/// `plan` with four experts in every block.
 pub fn mixture() -> Plan {
     let config = r#"{"model_type": "mixtral", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4,
         "num_hidden_layers": 4, "intermediate_size": 128, "vocab_size": 256, "num_local_experts": 4,

@@ -64,7 +64,7 @@ impl<'a> Communicator<'a> {
         Self { transport, on_gpu: None, known: BTreeMap::new() }
     }
 
-    /// The same for a rank that others reach on its GPU.
+    /// Also over the GPU of this rank, where others reach it.
     pub fn on_gpu(self, on_gpu: OnGpu<'a>) -> Self {
         Self { on_gpu: Some(on_gpu), ..self }
     }
@@ -196,8 +196,8 @@ impl<'a> Communicator<'a> {
         let key = (kind, members.ranks.len(), members.place);
         let ring = self.known.entry(key).or_insert_with(|| MemberSteps::of(kind, members));
         let length = data.len().div_ceil(ring.chunks);
-        let whole = data.len();
-        let range = |chunk: usize| (chunk * length).min(whole)..((chunk + 1) * length).min(whole);
+        let total = data.len();
+        let range = |chunk: usize| (chunk * length).min(total)..((chunk + 1) * length).min(total);
         let rank = members.rank();
         let tag = Tag::Group(members.group);
         for step in &ring.steps {

@@ -71,7 +71,7 @@ fn room(bytes: usize) -> usize {
 type Done = Result<(), DeviceError>;
 
 impl Cuda {
-    /// On that device; weights and activations are of such numbers.
+    /// On that device, with weights and activations of type `number`.
     fn new(device: Box<dyn cuda::Device>, number: Number, attending: Attending) -> Self {
         Self {
             number,

@@ -30,7 +30,7 @@ pub struct DeviceKind {
     pub(crate) shares_by_nccl: fn() -> bool,
     /// Opens one for a rank, in the rank's thread.
     pub(crate) open: fn(Opening) -> Result<Rc<dyn Device>, Fault>,
-    /// The same without a rank, to measure its kernels; `None` if they are measured otherwise.
+    /// Devices without ranks, to measure kernels; `None` if they are measured otherwise.
     pub(crate) bare: Option<BareDevices>,
 }
 

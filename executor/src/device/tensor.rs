@@ -149,14 +149,14 @@ impl Tensor {
     pub fn side_by_side(parts: &[&Tensor]) -> Self {
         let width = parts.iter().map(|part| part.width).sum();
         let device = device_of(parts[0].slice());
-        let mut whole = Self::any_on(&*device, parts[0].rows(), width);
+        let mut joined = Self::any_on(&*device, parts[0].rows(), width);
         let mut first = 0;
         for part in parts {
             let columns = device::Columns { width: part.width, from: [part.width, 0], to: [width, first] };
-            device.copy_columns(whole.slice_mut(), part.slice(), columns);
+            device.copy_columns(joined.slice_mut(), part.slice(), columns);
             first += part.width;
         }
-        whole
+        joined
     }
 
     /// Whether it has another owner.

@@ -50,7 +50,7 @@ use trainwright_spec::units::Seconds;
 pub struct Calibrated {
     /// Threads of each rank.
     pub threads: usize,
-    /// A node of such ranks, as many as were asked for, with every measured op.
+    /// A node of `Measuring::ranks` ranks with every measured op.
     pub cluster: Cluster,
     /// Samples that other programs disturbed, and that are not in these figures.
     pub refused: Vec<Refused>,
@@ -101,7 +101,7 @@ impl Calibrated {
 /// What is to be measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Measuring<'a> {
-    /// Ranks have as many threads as so many ranks on this machine have.
+    /// Ranks on this machine; the cores are divided among them.
     pub ranks: usize,
     /// How they exchange numbers.
     pub over: Over,

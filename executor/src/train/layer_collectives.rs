@@ -100,7 +100,7 @@ pub(crate) fn gather_weights(
     Ok(())
 }
 
-/// The same on GPUs: each member copies the others' shards from the buffers in which they keep them, at the offsets of its shards.
+/// Gathers weights on GPUs: each member copies the others' shards from the buffers in which they keep them, at the offsets of its shards.
 fn copy_weights(
     device: &dyn Device,
     communicator: &mut Communicator,

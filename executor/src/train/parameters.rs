@@ -220,11 +220,11 @@ impl List<'_> {
     }
 
     /// This rank's part of the columns of a layer's input, which only a grid cuts.
-    fn inputs(&self, whole: usize) -> Range<usize> {
+    fn inputs(&self, count: usize) -> Range<usize> {
         if !self.sizes.is_grid() {
-            return 0..whole;
+            return 0..count;
         }
-        let share = whole / self.sizes.grid_rows();
+        let share = count / self.sizes.grid_rows();
         self.sizes.row() * share..(self.sizes.row() + 1) * share
     }
 
@@ -236,18 +236,18 @@ impl List<'_> {
     fn add(
         &mut self,
         name: ParameterName,
-        whole: [usize; 2],
+        full_shape: [usize; 2],
         rows: Vec<Range<usize>>,
         columns: Range<usize>,
         start: Start,
     ) {
-        self.add_shared(name, whole, rows, columns, start, Sharing::Dense);
+        self.add_shared(name, full_shape, rows, columns, start, Sharing::Dense);
     }
 
     fn add_shared(
         &mut self,
         name: ParameterName,
-        whole: [usize; 2],
+        full_shape: [usize; 2],
         rows: Vec<Range<usize>>,
         columns: Range<usize>,
         start: Start,
@@ -262,7 +262,7 @@ impl List<'_> {
         let (replicated, copied) = (false, false);
         self.parameters.push(Parameter {
             name,
-            full_shape: whole,
+            full_shape,
             rows,
             columns,
             offset,
@@ -278,24 +278,24 @@ impl List<'_> {
     }
 
     /// What every tensor rank holds, on a grid its part of the residual stream's columns.
-    fn replicated(&mut self, name: ParameterName, whole @ [rows, columns]: [usize; 2], start: Start) {
+    fn replicated(&mut self, name: ParameterName, full_shape @ [rows, columns]: [usize; 2], start: Start) {
         match columns {
-            1 => self.add(name, whole, vec![self.hidden()], 0..1, start),
+            1 => self.add(name, full_shape, vec![self.hidden()], 0..1, start),
             _ => {
                 let all = 0..rows;
-                self.add(name, whole, vec![all], self.hidden(), start);
+                self.add(name, full_shape, vec![all], self.hidden(), start);
             }
         }
         self.parameters.last_mut().expect("it was just added").replicated = true;
     }
 
     fn norm(&mut self, norm: Norm, gain: ParameterName, bias: ParameterName) {
-        let whole = [self.sizes.full_hidden, 1];
+        let full_shape = [self.sizes.full_hidden, 1];
         if norm != Norm::LayerNormPlain {
-            self.replicated(gain, whole, Start::Ones);
+            self.replicated(gain, full_shape, Start::Ones);
         }
         if norm == Norm::LayerNorm {
-            self.replicated(bias, whole, Start::Zeros);
+            self.replicated(bias, full_shape, Start::Zeros);
         }
     }
 
@@ -303,8 +303,8 @@ impl List<'_> {
     fn vocabulary(&mut self, name: ParameterName) {
         let (share, place) = (self.sizes.local_vocabulary, self.sizes.row());
         let rows = place * share..(place + 1) * share;
-        let whole = [self.sizes.vocabulary, self.sizes.full_hidden];
-        self.add(name, whole, vec![rows], self.hidden(), WEIGHTS);
+        let full_shape = [self.sizes.vocabulary, self.sizes.full_hidden];
+        self.add(name, full_shape, vec![rows], self.hidden(), WEIGHTS);
     }
 
     /// A matrix cut by rows and its bias; `parts` are the heights of what stands below each other, each cut.
@@ -355,11 +355,11 @@ impl List<'_> {
         let rows =
             split.local().flat_map(|expert| (0..parts).map(move |part| (expert * parts + part) * width));
         let rows = rows.map(|first| first + columns.start..first + columns.end).collect();
-        let whole = [experts.count * parts * width, hidden];
-        self.add_shared(ParameterName::ExpertFc1, whole, rows, 0..hidden, WEIGHTS, sharing);
+        let full_shape = [experts.count * parts * width, hidden];
+        self.add_shared(ParameterName::ExpertFc1, full_shape, rows, 0..hidden, WEIGHTS, sharing);
         let rows = split.local().start * hidden..split.local().end * hidden;
-        let whole = [experts.count * hidden, width];
-        self.add_shared(ParameterName::ExpertFc2, whole, vec![rows], columns, self.residual, sharing);
+        let full_shape = [experts.count * hidden, width];
+        self.add_shared(ParameterName::ExpertFc2, full_shape, vec![rows], columns, self.residual, sharing);
     }
 
     fn feed_forward(&mut self, mlp: &FeedForward) {

@@ -193,7 +193,7 @@ impl Sizes {
         }
     }
 
-    /// The same with a device's alignment of parameters.
+    /// With a device's alignment of parameters, in elements.
     pub fn aligned(self, alignment: usize) -> Self {
         Self { alignment, ..self }
     }
@@ -271,7 +271,7 @@ impl Sizes {
         self.local_positions().iter().cloned().flatten().skip(first).take(share)
     }
 
-    /// The same as ranges.
+    /// `norm_positions` as ranges.
     pub fn norm_ranges(&self) -> Vec<Range<usize>> {
         joined_ranges(self.norm_positions().map(|position| position..position + 1).collect())
     }

@@ -81,7 +81,7 @@ impl State {
         self.layers.get(&layer).expect("a rank runs the layers that it holds")
     }
 
-    /// The same to write.
+    /// A layer's state, to write.
     pub fn layer_mut(&mut self, layer: Layer) -> &mut LayerState {
         self.layers.get_mut(&layer).expect("a rank runs the layers that it holds")
     }

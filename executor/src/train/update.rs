@@ -35,7 +35,7 @@ pub(crate) struct Update<'a> {
     pub step: usize,
     /// The sum of the squares of the gradients so far: of dense weights, and of experts on other ranks than those.
     squares: [f64; 2],
-    /// The same on the device, if it stays there until the norm is made of it.
+    /// `squares` on the device, if it stays there until the norm is made of it.
     kept: Option<Numbers>,
     /// Whether norm and factor stay on the device: the host steps for none of its weights.
     keeps: bool,
@@ -99,7 +99,7 @@ impl<'a> Update<'a> {
                 UpdateStep::GatherWeights => each(&mut |layer, communicator| {
                     gather_weights(self.device, communicator, members, *axis, layer)
                 }),
-                UpdateStep::SumWhole => sum_whole(self.device, communicator, members, state),
+                UpdateStep::SumReplicated => sum_replicated(self.device, communicator, members, state),
                 UpdateStep::SumCopies => sum_where(self.device, communicator, members, state, |_| true),
                 UpdateStep::SumEmbedding => {
                     let embedding = |owned: &Owned| owned.parameter.name == ParameterName::TokenEmbedding;
@@ -146,7 +146,7 @@ impl<'a> Update<'a> {
         sums
     }
 
-    /// The same on a device that keeps it.
+    /// The squares of `local_squares`, kept on the device.
     fn kept_squares(&self, state: &State) -> Numbers {
         let mut all: [Vec<(Slice, f32)>; 2] = Default::default();
         for (parameter, gradients) in state.layers().flat_map(|(_, layer)| layer.gradient_shards()) {
@@ -278,16 +278,16 @@ impl<'a> Update<'a> {
     /// New weights and moments of some layers.
     pub fn optimize(&mut self, state: &mut State, is_meant: impl Fn(Layer) -> bool) -> Result<(), Fault> {
         let step = self.optimizer_step()?;
-        let (mut tensors, mut whole, mut number) = (Vec::new(), Vec::new(), 0);
+        let (mut tensors, mut squares, mut number) = (Vec::new(), Vec::new(), 0);
         for (name, layer) in state.layers_mut() {
             let of_layer = number..number + layer.parameters.len();
             number = of_layer.end;
             if is_meant(name) {
-                whole.extend(self.ratios.iter().flat_map(|ratios| &ratios[of_layer.clone()]).copied());
+                squares.extend(self.ratios.iter().flat_map(|ratios| &ratios[of_layer.clone()]).copied());
                 tensors.extend(layer.all_owned().map(|owned| self.updated(owned)));
             }
         }
-        self.device.optimize(&step, &mut tensors, self.ratios.is_some().then_some(&whole));
+        self.device.optimize(&step, &mut tensors, self.ratios.is_some().then_some(&squares));
         for (_, layer) in state.layers_mut().filter(|(name, _)| is_meant(*name)) {
             for numbers in [Some(&mut layer.gradients.full), layer.gradients.shard.as_mut()] {
                 numbers.into_iter().for_each(|numbers| self.device.zero(numbers.slice_mut()));
@@ -298,7 +298,7 @@ impl<'a> Update<'a> {
 }
 
 /// Sums the gradients of the parameters that every tensor rank holds in full, as far as this rank updates them.
-fn sum_whole(
+fn sum_replicated(
     device: &dyn Device,
     communicator: &mut Communicator,
     members: &Members,

@@ -42,12 +42,12 @@ fn drafts() -> Vec<Draft> {
 fn a_resumed_run_is_the_same_to_the_last_bit() {
     for draft in drafts() {
         let folder = tempfile::tempdir().unwrap();
-        let whole = run(&draft, &settings(5)).unwrap();
+        let uninterrupted = run(&draft, &settings(5)).unwrap();
         let first = run(&draft, &Settings { saving: saving(folder.path()), ..settings(4) }).unwrap();
-        assert_eq!(losses(&first), losses(&whole)[..4], "{draft:?}: saving changes the run");
+        assert_eq!(losses(&first), losses(&uninterrupted)[..4], "{draft:?}: saving changes the run");
         let rest = run(&draft, &resume(folder.path(), 5)).unwrap();
-        assert_eq!(losses(&rest), losses(&whole)[4..], "{draft:?}");
-        assert_eq!(rest.weights, whole.weights, "{draft:?}");
+        assert_eq!(losses(&rest), losses(&uninterrupted)[4..], "{draft:?}");
+        assert_eq!(rest.weights, uninterrupted.weights, "{draft:?}");
         let names: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names.len(), 2, "two checkpoints and nothing else: {names:?}");
@@ -130,13 +130,13 @@ fn what_does_not_suit_is_one_clear_error() {
     fs::remove_file(saved.join("config.json")).unwrap();
     check(&other, &tokens(), 3, "has no tensor `model.embed_tokens.weight`");
     let weights = saved.join("model.safetensors");
-    let whole = fs::read(&weights).unwrap();
-    for length in [0, 5, 100, whole.len() - 1] {
-        fs::write(&weights, &whole[..length]).unwrap();
+    let bytes = fs::read(&weights).unwrap();
+    for length in [0, 5, 100, bytes.len() - 1] {
+        fs::write(&weights, &bytes[..length]).unwrap();
         check(&draft, &tokens(), 3, &format!("model.safetensors is damaged: it has {length} bytes"));
     }
-    let renamed = String::from_utf8_lossy(&whole[..600]).replace("[67,32]", "[32,67]");
-    fs::write(&weights, [&whole[..8], &renamed.as_bytes()[renamed.len() - 592..], &whole[600..]].concat())
+    let renamed = String::from_utf8_lossy(&bytes[..600]).replace("[67,32]", "[32,67]");
+    fs::write(&weights, [&bytes[..8], &renamed.as_bytes()[renamed.len() - 592..], &bytes[600..]].concat())
         .unwrap();
     check(
         &draft,

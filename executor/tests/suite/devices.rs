@@ -182,8 +182,8 @@ fn optimizers() {
         return;
     }
     let parts = Draft { mesh: [1, 1, 2], data_sharding: "zero3", micro_batch: 4, ..emulated("gpt") };
-    let whole = Draft { micro_batch: 8, ..emulated("gpt") };
-    let of = |optimizer| Draft { optimizer, ..whole.clone() };
+    let full = Draft { micro_batch: 8, ..emulated("gpt") };
+    let of = |optimizer| Draft { optimizer, ..full.clone() };
     // Ratios of full tensors are made on the device, those of parts by the host.
     check(&[Draft { optimizer: "lars", ..parts }, of("adam"), of("lamb")]);
 }

@@ -58,12 +58,12 @@ pub fn check(drafts: &[Draft]) {
     check_within(drafts, 1e-4);
 }
 
-/// The same with another tolerance.
+/// `check` with another tolerance.
 pub fn check_within(drafts: &[Draft], tolerance: f64) {
     check_apart(drafts, Tolerance { losses: tolerance, weights: tolerance, biases: tolerance });
 }
 
-/// The same with several.
+/// `check` with a tolerance for each kind of number.
 pub fn check_apart(drafts: &[Draft], tolerance: Tolerance) {
     let part = cases("TRAINWRIGHT_PARITY", 40, 100) as f64 / 100.0;
     let runs = |index: usize| drafts.len() <= SHORT || (0.618_034 * index as f64).fract() < part;
@@ -71,7 +71,7 @@ pub fn check_apart(drafts: &[Draft], tolerance: Tolerance) {
     check_each(&chosen.map(|(_, draft)| draft.clone()).collect::<Vec<_>>(), tolerance);
 }
 
-/// The same, all of them in any case.
+/// `check` of every draft, however few the settings ask for.
 pub fn check_all(drafts: &[Draft]) {
     check_each(drafts, Tolerance { losses: 1e-4, weights: 1e-4, biases: 1e-4 });
 }

@@ -10,7 +10,7 @@ fn plain(attention: &Attention, qkv: &[f64]) -> Vec<f64> {
     plain_dropping(attention, None, qkv)
 }
 
-/// The same with probabilities dropped out.
+/// `plain` with probabilities dropped out.
 fn plain_dropping(attention: &Attention, drops: Option<&ScoreDropout>, qkv: &[f64]) -> Vec<f64> {
     let Attention { batch, heads, kv_heads, head_dim: d, value_head_dim: e, mask } = *attention;
     let positions = qkv.len() / attention.row() / batch;

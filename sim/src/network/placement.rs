@@ -86,7 +86,7 @@ impl Placement {
         Self::on(ranks, cluster, &cluster.node)
     }
 
-    /// The same as if all nodes were such ones.
+    /// The placement as if all nodes were `node`.
     pub(super) fn on(ranks: &[usize], cluster: &Cluster, node: &Node) -> Self {
         if !ranks.is_sorted() {
             let mut sorted = ranks.to_vec();
@@ -152,7 +152,7 @@ impl Placement {
         }
     }
 
-    /// The same group in a coalesced call: steps of several collectives are in flight at a time, so that none of them
+    /// The placement in a coalesced call: steps of several collectives are in flight at a time, so that none of them
     /// waits for the gap after its last one.
     pub(super) fn without_ring_gap(self) -> Self {
         Self { ring_gap: Seconds::ZERO, ..self }

@@ -197,7 +197,7 @@ pub fn plan_memory_with(plan: &Plan, lists: &ActionLists) -> Vec<RankMemory> {
     memory_with(plan, &Stage::all(plan), lists)
 }
 
-/// The same for one pipeline rank.
+/// `plan_memory_with` for one pipeline rank.
 pub fn rank_memory_with(plan: &Plan, lists: &ActionLists, rank: usize) -> RankMemory {
     let stages = Stage::of_rank(plan, rank);
     let one = ranks_memory(plan, &stages, lists, rank..rank + 1);

@@ -21,7 +21,7 @@ fn overlaps_messages(plan: &Plan) -> bool {
 /// Whether each tensor rank sends 1/t of a message that all of them hold.
 fn scatters(plan: &Plan) -> bool {
     let shape = Shape::of(plan);
-    shape.tensor > 1 && shape.is_whole() && plan.stack.scatter_gather_pipeline
+    shape.tensor > 1 && shape.replicates_activations() && plan.stack.scatter_gather_pipeline
 }
 
 /// Size of a message between the first stages if kernels wait for it; `None` if it overlaps them.

@@ -89,8 +89,8 @@ impl<'a> Shape<'a> {
         self.hidden / self.parts.hidden
     }
 
-    /// Whether every rank of the tensor axis has all that lies between layers.
-    pub fn is_whole(&self) -> bool {
+    /// Whether every rank of the tensor axis holds all activations between layers.
+    pub fn replicates_activations(&self) -> bool {
         self.parts.batch * self.parts.sequence * self.parts.hidden == 1
     }
 

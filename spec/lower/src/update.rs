@@ -106,7 +106,7 @@ impl<'a> Update<'a> {
         }
         for (axis, elements) in summands {
             let bytes = held * elements as f64;
-            self.all_reduce("reduce norm gradients", UpdateStep::SumWhole, axis, bytes);
+            self.all_reduce("reduce norm gradients", UpdateStep::SumReplicated, axis, bytes);
         }
         // Both copies of a stage have seen half of the microbatches.
         let both_ways = plan.schedule().copies() > 1;

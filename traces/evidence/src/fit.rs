@@ -149,7 +149,7 @@ fn linearised(cases: &[Case]) -> Vec<(usize, Row)> {
     rows.into_iter().enumerate().filter_map(|(case, row)| Some((case, row?))).collect()
 }
 
-/// The same around given factors, for the parameters that had an effect.
+/// Linearised around given factors, for the parameters that had an effect.
 fn linearised_again(cases: &[Case], rows: &[(usize, Row)], around: &[Factor]) -> Vec<(usize, Row)> {
     let again = |(case, row): &(usize, Row)| {
         let effective = row.slopes.iter().filter(|(.., slope)| slope.abs() >= NEGLIGIBLE);

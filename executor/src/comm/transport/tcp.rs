@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn every_rank_hears_every_other_and_tags_tell_messages_apart() {
-        let heard = each(4, |rank, connections| {
+        let received = each(4, |rank, connections| {
             let envelope = |from, to, tag| Envelope { from, to, tag };
             let tags = [Tag::Group(3), Tag::Stage(Channel::Gradient(1), 2), Tag::Report];
             for to in 0..4 {
@@ -233,18 +233,18 @@ mod tests {
             }
             // In another order than they were sent in.
             let all = (0..4).flat_map(|from| tags.map(|tag| (from, tag)).into_iter().rev());
-            let heard: Vec<f32> = all
+            let received: Vec<f32> = all
                 .map(|(from, tag)| {
                     let message = connections.receive(envelope(from, rank, tag)).unwrap();
                     assert!(message.len() == 70_000 && message.iter().all(|number| *number == message[0]));
                     message[0]
                 })
                 .collect();
-            heard
+            received
         });
         let expected: Vec<f32> =
             (0..4).flat_map(|from| [2, 1, 0].map(|index| (10 * from + index) as f32)).collect();
-        assert_eq!(heard, vec![expected; 4]);
+        assert_eq!(received, vec![expected; 4]);
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
         for fault in &dead[..2] {
             let said = fault.as_ref().unwrap().as_ref().unwrap_err().to_string();
             assert!(said.starts_with("rank 2 is gone: its process ended"), "{said}");
-            assert!(said.contains("s after they met"), "{said}");
+            assert!(said.contains("s after they connected"), "{said}");
         }
         let gave_up = ends(|connections| connections.abort());
         assert_eq!(gave_up[..2], [Some(Err(Fault::Aborted)), Some(Err(Fault::Aborted))]);
@@ -280,11 +280,11 @@ mod tests {
         let left = each(2, |rank, connections| {
             let envelope = Envelope { from: 1, to: 0, tag: Tag::Group(0) };
             if rank == 0 {
-                let heard = connections.receive(envelope).unwrap().len();
+                let received = connections.receive(envelope).unwrap().len();
                 thread::sleep(pause);
                 connections.send_status(1, &[1]);
                 leaves.store(true, Ordering::SeqCst);
-                return (heard, true);
+                return (received, true);
             }
             connections.send(envelope, vec![1.0; 9]);
             drop(connections);
@@ -340,13 +340,13 @@ mod tests {
             // Returns, and the writer ends: else this test would not.
             connections.abort();
         });
-        let heard = each(2, |rank, connections| {
+        let received = each(2, |rank, connections| {
             connections.send_status(1 - rank, &[rank as u8]);
             // What comes behind it says that it has come.
             connections.send(Envelope { from: rank, to: 1 - rank, tag: Tag::Report }, Vec::new());
             connections.receive(Envelope { from: 1 - rank, to: rank, tag: Tag::Report }).unwrap();
             connections.peer_status(1 - rank).unwrap().status
         });
-        assert_eq!(heard, [Some(vec![1]), Some(vec![0])]);
+        assert_eq!(received, [Some(vec![1]), Some(vec![0])]);
     }
 }

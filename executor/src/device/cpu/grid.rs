@@ -56,10 +56,10 @@ impl GridOps for Cpu {
         &self,
         norm: &Norm,
         gradient: NormGradient,
-        whole: (&[f32], usize),
+        row_sums: (&[f32], usize),
         to_input: SliceMut,
     ) {
-        let (sums, columns) = (whole.0, whole.1 as f32);
+        let (sums, columns) = (row_sums.0, row_sums.1 as f32);
         let scales = &gradient.left.host()[sums.len() / 2..];
         let [mut made, hat] = scaled_and_normalised(norm, gradient);
         let per_token = sums.chunks_exact(2).zip(scales);

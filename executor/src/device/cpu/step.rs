@@ -4,7 +4,7 @@ use super::super::{HostWords, Numbers, Slice, SliceMut, StepBegin, StepNumbers, 
 use super::Cpu;
 use trainwright_kernels::cuda::DeviceError;
 
-const NO_GRAPH: &str = "processors do what they are told at once";
+const NO_GRAPH: &str = "processors run ops at once and record none";
 
 impl StepOps for Cpu {
     fn keeps(&self) -> bool {

@@ -36,7 +36,7 @@ enum Asked {
 }
 
 impl Attending {
-    /// Of a plan in such numbers.
+    /// For a plan whose activations are of type `number`.
     pub fn new(by: AttentionBy, number: Number, deterministic: bool) -> Self {
         let asked = match (by, number) {
             (AttentionBy::Ours, _) => Asked::NobodyWants,

@@ -32,7 +32,7 @@ impl Cuda {
         bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)).collect()
     }
 
-    /// Weights of choices, if there are such.
+    /// The weights of choices on the device; `None` without weights.
     fn weights(&self, weights: Option<&[f32]>) -> Option<(Numbers, Address)> {
         let weights = weights?;
         let (mut numbers, at) = self.scratch(weights.len());

@@ -59,17 +59,17 @@ impl GridOps for Cuda {
         &self,
         norm: &Norm,
         gradient: NormGradient,
-        whole: (&[f32], usize),
+        row_sums: (&[f32], usize),
         to_input: SliceMut,
     ) {
-        let (mut numbers, sums) = self.scratch(whole.0.len());
-        self.write(numbers.slice_mut(), whole.0);
+        let (mut numbers, sums) = self.scratch(row_sums.0.len());
+        self.write(numbers.slice_mut(), row_sums.0);
         let out = to_input.device().at;
-        let kernel = NormPart { sums, out, all_columns: int(whole.1), ..part_back(norm, gradient) };
+        let kernel = NormPart { sums, out, all_columns: int(row_sums.1), ..part_back(norm, gradient) };
         self.launch(&kernel.backward(self.number));
     }
 
-    /// As of whole rows: what is left of them is known.
+    /// As of complete rows: what is left of them is known.
     fn part_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]) {
         self.norm_vectors(norm, gradient, vectors);
     }

@@ -68,8 +68,8 @@ impl Cuda {
             assert_eq!(on_device.number, Number::F32, "gradients of weights are f32");
             (on_device.at, on_device.length, *scale)
         };
-        let wholes = all.map(|all| all.iter().map(squared).collect());
-        let (pieces, counts) = self.tables.borrow_mut().squared(self, wholes);
+        let listed = all.map(|all| all.iter().map(squared).collect());
+        let (pieces, counts) = self.tables.borrow_mut().squared(self, listed);
         let count = counts[0] + counts[1];
         let (parts, partial) = self.scratch(2 * count);
         if count > 0 {

@@ -21,7 +21,7 @@ pub(crate) struct Visits {
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 impl Visits {
-    /// Of so many rows those, by place.
+    /// The visits of `rows` rows: `by_place` has the row of each place.
     pub fn new(rows: usize, by_place: &[usize]) -> Self {
         let mut counts = vec![0; rows];
         by_place.iter().for_each(|row| counts[*row] += 1);
@@ -104,10 +104,10 @@ pub(crate) trait ExpertOps {
     /// By token the experts with the highest of `count` scores, the first of equals, and the softmax over those scores.
     fn choose(&self, scores: Slice, count: usize, per_token: usize) -> (Vec<u32>, Vec<f32>);
 
-    /// The row of each place, times its weight where there are such.
+    /// Writes the row of each place, times its weight if there are weights.
     fn gather_rows(&self, x: Slice, visits: &Visits, weights: Option<&[f32]>, out: SliceMut);
 
-    /// Of each row the sum of what is at its places, times their weights where there are such.
+    /// Writes for each row the sum over its places, times their weights if there are weights.
     fn combine_rows(&self, x: Slice, visits: &Visits, weights: Option<&[f32]>, out: SliceMut);
 
     /// A product of every expert.

@@ -47,7 +47,7 @@ pub struct MeasuredGpus {
 /// Measures the machine; `progress` gets how many parts of how many are done. `deterministic` is that of `Settings`.
 ///
 /// # Errors
-/// `Device` if there is none of the kind, or if it fails.
+/// `Device` if the machine has no device of the kind, or if it fails.
 pub fn measure_gpus(
     device: DeviceKind,
     deterministic: bool,

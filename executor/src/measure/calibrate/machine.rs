@@ -27,7 +27,7 @@ pub(super) struct Threading {
 }
 
 impl Threading {
-    /// For so many ranks.
+    /// Of `ranks` ranks on this machine.
     pub fn of(ranks: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self { cores, threads: (cores / ranks.max(1)).max(1), ranks }
@@ -163,11 +163,11 @@ fp32 = {peak}
 [node.gpu.achieved]
 attention_forward = {forward}
 attention_backward = {backward}
-memory = {whole}
-reduction = {whole}
+memory = {full}
+reduction = {full}
 kernel_overhead = {overhead}
 [node.gpu.achieved.matrix]
-fp32 = {whole}
+fp32 = {full}
 "#,
         gpus = sourced(ranks.to_string()),
         count = threads,
@@ -177,7 +177,7 @@ fp32 = {whole}
         peak = sourced(format!("\"{:.3} GFLOP/s\"", peak / 1e9)),
         forward = sourced(format!("{forward:.4}")),
         backward = sourced(format!("{backward:.4}")),
-        whole = format_args!("{{ value = 1.0, source = {source} }}"),
+        full = format_args!("{{ value = 1.0, source = {source} }}"),
         overhead = sourced(format!("\"{:.4} us\"", overhead * 1e6)),
     );
     let mut cluster = Cluster::from_toml(&text, "this machine").expect("measured figures make a cluster");

@@ -37,8 +37,8 @@ struct Turn {
     bytes: f64,
 }
 
-/// Measures it together with the other processes of a run, of which each node has `of_node`; what rank 0 finds, none on the
-/// others and none if all are on one node. `emulated`: all nodes are this machine.
+/// Measures it together with the other processes of a run, of which each node has `of_node`; `None`
+/// except on rank 0, and if all ranks are on one node. `emulated`: all nodes are this machine.
 ///
 /// # Errors
 /// `Meeting` if the processes do not come together or one is lost.

@@ -111,7 +111,7 @@ impl Line {
         Line { latency: median(rest.collect()).max(0.0), per_byte }
     }
 
-    /// Seconds of so many bytes.
+    /// Seconds for `bytes` bytes.
     pub fn at(self, bytes: f64) -> f64 {
         self.latency + self.per_byte * bytes
     }

@@ -36,7 +36,7 @@ pub(super) fn of_grid(grid: Grid, threading: Threading) -> Vec<Plan> {
         return Vec::new();
     }
     let plans = SIZES.iter().enumerate().flat_map(|(index, [width, sequence, batch])| {
-        let plan = move |model: Model| whole(model, [*sequence, *batch], threading);
+        let plan = move |model: Model| run_of(model, [*sequence, *batch], threading);
         let gpt = plan(gpt(*width, *sequence));
         // The second family shares all but norms and activation: half as many sizes do.
         let llama = (index % 2 == 0).then(|| plan(llama(*width, *sequence)));
@@ -67,8 +67,8 @@ fn llama(width: usize, sequence: usize) -> Model {
     from_hugging_face(&text, "llama").expect("the text is a configuration")
 }
 
-/// A run of a whole model on as many data ranks as the cores have room for.
-fn whole(model: Model, [sequence, batch]: [usize; 2], threading: Threading) -> Plan {
+/// A run of a complete model on as many data ranks as the cores have room for.
+fn run_of(model: Model, [sequence, batch]: [usize; 2], threading: Threading) -> Plan {
     let ranks = threading.at_once();
     let mut cluster = Cluster::from_name("rtx-4090").expect("the catalog has it");
     cluster.node.gpus.value = ranks;
@@ -125,7 +125,7 @@ pub(super) fn of_plans(plans: &[Plan], threading: Threading) -> Result<Vec<Plan>
     Ok(slices)
 }
 
-/// The same for one rank that has a GPU like the plan's to itself, in the plan's numbers.
+/// The slices of a plan for one rank that has a GPU like the plan's to itself, in the plan's precision.
 pub(crate) fn alone(plan: &Plan) -> Vec<Plan> {
     let mut cluster = plan.cluster.clone();
     (cluster.nodes, cluster.node.gpus.value, cluster.node.cores) = (1, 1, None);
@@ -142,11 +142,11 @@ pub(crate) fn alone(plan: &Plan) -> Vec<Plan> {
 /// Runs in which one rank has the layers of one of a plan's ranks.
 fn sliced(plan: &Plan, threading: Threading) -> Vec<Plan> {
     let sizes = [plan.job.sequence / plan.mesh.context, plan.micro_batch];
-    let mut sliced = vec![whole(narrowed(plan), sizes, threading)];
+    let mut sliced = vec![run_of(narrowed(plan), sizes, threading)];
     if plan.sequence_parallel && plan.mesh.tensor > 1 {
         // Norms and additions see a part of the sequence.
         let sizes = [plan.job.sequence / plan.mesh.tensor, plan.micro_batch];
-        sliced.push(whole(of_a_rank(plan), sizes, threading));
+        sliced.push(run_of(of_a_rank(plan), sizes, threading));
     }
     let as_planned = |slice: Plan| Plan {
         job: Job { optimizer: plan.job.optimizer.clone(), ..slice.job },

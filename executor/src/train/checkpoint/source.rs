@@ -83,11 +83,11 @@ impl Beginning {
         let Some(weights) = &self.weights else { return Ok(None) };
         let tensors = stored(model, parameter.home(layer), parameter.name, parameter.full_shape);
         let read = |reader: &TensorReader, ending: &str| {
-            let mut whole = vec![0.0; parameter.full_shape[0] * parameter.full_shape[1]];
+            let mut full = vec![0.0; parameter.full_shape[0] * parameter.full_shape[1]];
             for tensor in &tensors {
-                tensor.put(&reader.read(&spellings(tensor, ending), tensor)?, &mut whole);
+                tensor.put(&reader.read(&spellings(tensor, ending), tensor)?, &mut full);
             }
-            Ok(whole)
+            Ok(full)
         };
         let weights = read(weights, "")?;
         let names = moment_names(moments).iter();

@@ -281,13 +281,13 @@ impl Stepwise for GridNorm {
 /// Mean and 1 / √(variance + ε) of each token from its sums.
 fn forward(step: &mut Step) {
     let (norm, device) = (kernel(step), step.device);
-    let whole = step.sizes.full_hidden as f32;
+    let columns = step.sizes.full_hidden as f32;
     let input = step.frame.take_flow();
     let sums = std::mem::take(&mut step.kept().module_state::<GridNormKept>().sums);
-    let mean = |sums: &[f32]| if norm.centred { sums[0] / whole } else { 0.0 };
+    let mean = |sums: &[f32]| if norm.centred { sums[0] / columns } else { 0.0 };
     let scale = |sums: &[f32]| {
         let mean = mean(sums);
-        let variance = sums[1] / whole - mean * mean;
+        let variance = sums[1] / columns - mean * mean;
         1.0 / (variance + norm.epsilon as f32).sqrt()
     };
     let pairs = || sums.chunks_exact(2);
@@ -302,7 +302,7 @@ fn forward(step: &mut Step) {
     step.frame.flow = Some(output);
 }
 
-/// The sums that the input's gradient needs of whole rows.
+/// The sums that the input's gradient needs of complete rows.
 fn statistics_back(step: &mut Step) {
     let (norm, device) = (kernel(step), step.device);
     let input = step.kept_input();

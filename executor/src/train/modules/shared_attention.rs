@@ -2,7 +2,7 @@
 //! the steps make is put together.
 //!
 //! A rank knows the positions of everything it holds, so a step needs no separate mask: queries see keys of earlier
-//! positions whole, keys of the same positions as the model's mask says, and later ones not at all if it is causal.
+//! positions in full, keys of the same positions as the model's mask says, and later ones not at all if it is causal.
 
 mod exchange;
 
@@ -56,7 +56,7 @@ struct InWork {
     kept: Option<Pair>,
     /// By range of the queries' positions, over the keys so far.
     outputs: Vec<Output>,
-    /// The same of the last step, if it is still to be added.
+    /// The outputs of the last step, until they are joined to `outputs`.
     more: Option<Vec<Output>>,
     /// The outputs of all heads that are here.
     output: Option<Part>,
@@ -71,7 +71,7 @@ struct Back {
     gradient: Part,
     /// Gradients of queries, and of the keys and values in use.
     made: Option<(Part, Pair)>,
-    /// The same of the last step, if it is still to be added.
+    /// The gradients of the last step, until they are added to `made`.
     more: Option<(Part, Pair)>,
 }
 
@@ -300,12 +300,12 @@ impl Part {
         Self { positions: self.positions.clone(), rows }
     }
 
-    /// The same in the host's memory, from where numbers travel.
+    /// A copy in the host's memory, from where numbers travel.
     fn on_host(&self) -> Self {
         Self { positions: self.positions.clone(), rows: self.rows.on_host() }
     }
 
-    /// The same on a device.
+    /// Moves the rows to a device.
     fn onto(self, device: &dyn Device) -> Self {
         Self { positions: self.positions, rows: self.rows.onto(device) }
     }

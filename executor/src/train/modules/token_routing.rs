@@ -24,7 +24,7 @@ pub(super) struct Choices {
     pub per_token: usize,
     /// By token and place among its experts.
     pub experts: Vec<u32>,
-    /// The same.
+    /// The weight of each chosen expert, in the order of `experts`.
     pub gates: Vec<f32>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Routing {
     wave: Option<Wave>,
     /// Rows at the experts, by expert: for which of a token's choices.
     claims_here: Vec<Claim>,
-    /// The same rows at their places there.
+    /// Where those rows are among the experts' rows.
     here: Visits,
     /// How much they count, by choice.
     gates: Vec<f32>,
@@ -371,9 +371,9 @@ impl Wave {
         if columns == 0 {
             return Self::bare(Tensor::take_to(device, message, width));
         }
-        let whole = || message.chunks_exact(width + columns);
-        let rows = whole().flat_map(|row| &row[..width]).copied().collect();
-        let extras = whole().flat_map(|row| &row[width..]).copied().collect();
+        let tokens = || message.chunks_exact(width + columns);
+        let rows = tokens().flat_map(|row| &row[..width]).copied().collect();
+        let extras = tokens().flat_map(|row| &row[width..]).copied().collect();
         Self { rows: Tensor::take_to(device, rows, width), extras, columns }
     }
 

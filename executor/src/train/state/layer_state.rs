@@ -98,7 +98,7 @@ impl Sharded {
         }
     }
 
-    /// The same to read.
+    /// A parameter's shard, to read: from the shards' buffer if there is one, else from the full one.
     fn read(&self, [of_full, of_shard]: [Range<usize>; 2]) -> Slice<'_> {
         match &self.shard {
             Some(shard) => shard.slice().part(of_shard),
@@ -197,7 +197,7 @@ impl LayerState {
         self.read_and_write_both(device, names).1
     }
 
-    /// The same with the weights of the first one.
+    /// The weights of the first parameter to read, and the gradients of both to write.
     pub fn read_and_write_both(
         &mut self,
         device: &dyn Device,
@@ -302,7 +302,7 @@ impl LayerState {
         self.all_owned().for_each(visit);
     }
 
-    /// The same all at a time.
+    /// What the update of each parameter works on.
     pub fn all_owned(&mut self) -> impl Iterator<Item = Owned<'_>> {
         let Self { parameters, weights, gradients, moments, .. } = self;
         let (weights, gradients) = (weights.shards(parameters), gradients.shards(parameters));

@@ -100,8 +100,8 @@ fn fp8_sides(plan: &Plan) -> Result<(), RunError> {
         ]
     };
     let tokens = plan.micro_batch * plan.job.sequence / plan.mesh.context;
-    let whole = [("micro_batch", tokens), ("model.hidden", plan.model.hidden)];
-    let mut sides = whole.into_iter().chain(plan.model.blocks.iter().flat_map(|run| of_block(&run.block)));
+    let of_plan = [("micro_batch", tokens), ("model.hidden", plan.model.hidden)];
+    let mut sides = of_plan.into_iter().chain(plan.model.blocks.iter().flat_map(|run| of_block(&run.block)));
     match sides.find(|(_, side)| !side.is_multiple_of(FP8_SIDES)) {
         None => Ok(()),
         Some((key, side)) => {

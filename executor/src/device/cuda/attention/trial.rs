@@ -16,7 +16,7 @@ use trainwright_kernels::cuda::dropout::Drops;
 /// What a pass writes.
 pub(super) struct Written<'a> {
     pub buffers: Vec<DeviceSlice>,
-    /// The attention that writes into such buffers.
+    /// The attention that writes into buffers at these addresses.
     pub into: &'a dyn Fn(&[Address]) -> attention::Attention,
     /// What is compared of them.
     pub arrays: Vec<Array>,
@@ -47,7 +47,7 @@ pub(super) struct Array {
 /// How far results in bf16 may be apart, ‖library's − ours‖ / ‖ours‖: either may be half of that off the exact ones, which is the
 /// tolerance of the check of the kernels.
 const OUTPUTS: f64 = 2e-2;
-/// The same of sums that are in f32, of products of numbers in bf16.
+/// Tolerance for sums in f32 over products of bf16 numbers.
 const LOGARITHMS: f64 = 1e-3;
 
 impl Array {
@@ -243,7 +243,7 @@ mod tests {
         [first, once()]
     }
 
-    /// The same by a library with a fault from the beginning, or after the first time; `None` without a C++ compiler.
+    /// `twice` with a library that has a fault from the beginning, or after the first time; `None` without a C++ compiler.
     fn run(by: AttentionBy, faults: [Option<(Pass, AttentionFaultKind)>; 2]) -> Option<Ran> {
         let mut emulator = match emulator() {
             Ok(emulator) => emulator,

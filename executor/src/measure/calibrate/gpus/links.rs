@@ -17,7 +17,7 @@ use trainwright_spec::units::{Bytes, Seconds};
 pub enum LinkKind {
     /// A launch of a kernel that does next to nothing, enqueued by the host one after the other.
     Launch,
-    /// The same in a graph of many of them.
+    /// A launch of that kernel in a graph of many launches.
     LaunchInGraph,
     /// A copy out of the GPU into pinned memory.
     ToHost,
@@ -209,16 +209,16 @@ fn sweeps(
             for bytes in shapes.bytes {
                 // Every rank's share is as long.
                 let share = bytes / Number::Bf16.size() / size;
-                let whole = share * size;
+                let count = share * size;
                 let work = match collective {
                     CollectiveKind::AllGather => Collective::AllGather { from, to, count: share },
                     CollectiveKind::ReduceScatter => Collective::ReduceScatter { from, to, count: share },
-                    _ => Collective::AllReduce { x: from, count: whole },
+                    _ => Collective::AllReduce { x: from, count: count },
                 };
                 let meet = |device: &mut dyn Device| device.collective(group, work, Number::Bf16);
                 meet(bench.device)?;
                 let timed = bench.time_runs(RUNS, meet)?;
-                let bytes = Bytes::new((whole * Number::Bf16.size()) as f64);
+                let bytes = Bytes::new((count * Number::Bf16.size()) as f64);
                 rows.push(MeasuredTime { bytes, time: Seconds::new(timed.seconds) });
             }
             sweeps.push(MeasuredSweep { collective, nodes: 1, ranks_per_node: *size, groups: 1, rows });

@@ -221,9 +221,9 @@ impl Exchange<'_> {
         let part = &mut to_pair[which];
         let like = &to_queries.positions;
         let positions = |member: usize| self.sizes.positions_around(members[member], like);
-        let whole = part.on_host();
+        let gradients = part.on_host();
         let messages =
-            (0..members.len()).map(|member| whole.at_all(self.sizes, &positions(member))).collect();
+            (0..members.len()).map(|member| gradients.at_all(self.sizes, &positions(member))).collect();
         let received = communicator.all_to_all(self.members, messages)?;
         let here = positions(self.members.place);
         let width = part.rows.width();
