@@ -4,7 +4,6 @@ use super::machine::Threading;
 use crate::error::RunError;
 use crate::train::supported;
 use trainwright_spec::cluster::{Cluster, Fabric};
-use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::hf::from_hugging_face;
@@ -75,28 +74,13 @@ fn run_of(model: Model, [sequence, batch]: [usize; 2], threading: Threading) -> 
     cluster.fabric = Fabric::non_blocking();
     Plan {
         micro_batch: batch,
-        schedule: "1f1b".into(),
-        virtual_stages: 1,
-        sequence_parallel: false,
-        tensor_scheme: "1d".into(),
-        context_scheme: "ring".into(),
-        data_sharding: "none".into(),
-        stages: vec![format!("{} none", model.layers()).parse().expect("a count and a choice")],
-        state: Default::default(),
-        offload: Default::default(),
-        data: DataOptions::default(),
         mesh: Mesh::new(1, 1, ranks),
-        experts: Default::default(),
-        job: Job {
-            sequence,
-            global_batch: 2 * batch * ranks,
-            precision: Precision::Fp32,
-            optimizer: "adamw".into(),
-            gradient_clipping: true,
-        },
-        stack: Stack::from_name("trainwright").expect("the catalog has it"),
-        cluster,
-        model,
+        ..Plan::plain(
+            model,
+            Stack::from_name("trainwright").expect("the catalog has it"),
+            cluster,
+            Job::new(sequence, 2 * batch * ranks, Precision::Fp32),
+        )
     }
 }
 
