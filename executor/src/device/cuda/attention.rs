@@ -8,8 +8,9 @@ use super::super::{
 use super::structs::{attention_between, attention_of, int, parts};
 use super::{Address, Cuda, Number};
 use crate::device::AttentionBy;
-use trainwright_kernels::attention::Attention;
+use trainwright_kernels::attention::{Attention, ScoreDropout};
 use trainwright_kernels::cuda::attention::{self, Join, Pass};
+use trainwright_kernels::cuda::dropout::Drops;
 use trial::{Array, Tried, Written};
 
 /// Whose kernels have done attention so far.
@@ -86,7 +87,7 @@ impl Attending {
 
 impl Cuda {
     /// Where everything but the outputs is.
-    pub(super) fn tile_of(layer: &Attention, tile: AttentionTile) -> attention::Attention {
+    fn tile_of(layer: &Attention, tile: AttentionTile) -> attention::Attention {
         let rows = layer.columns();
         let positions = |slice: Slice, row: usize| slice.len() / row / layer.batch;
         let output = [positions(tile.queries, rows[0]), positions(tile.keys, rows[1])];
@@ -94,7 +95,7 @@ impl Cuda {
         attention::Attention { q, k, v, ..attention_between(layer, rows, output) }
     }
 
-    pub(super) fn forward(&self, layer: &Attention, operands: attention::Attention) -> [Numbers; 2] {
+    fn forward(&self, layer: &Attention, operands: attention::Attention) -> [Numbers; 2] {
         let tokens = operands.queries as usize * layer.batch;
         let row = layer.output_row();
         let heads = self.allocate(tokens * row, self.number);
@@ -187,31 +188,44 @@ impl<'a> Gradients<'a> {
     }
 }
 
+/// An attention whose probabilities are dropped out if `drops` is given.
+fn dropping(operands: attention::Attention, drops: Option<ScoreDropout>) -> attention::Attention {
+    let drops = drops.map_or(operands.drops, |drops| Drops::of(&drops.dropout, drops.first));
+    attention::Attention { drops, ..operands }
+}
+
 impl AttentionOps for Cuda {
-    fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2] {
-        self.forward(layer, attention_of(layer, qkv.device()))
+    fn attention(&self, layer: &Attention, drops: Option<ScoreDropout>, qkv: Slice) -> [Numbers; 2] {
+        self.forward(layer, dropping(attention_of(layer, qkv.device()), drops))
     }
 
-    fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers {
+    fn attention_gradient(
+        &self,
+        layer: &Attention,
+        drops: Option<ScoreDropout>,
+        gradient: AttentionGradient,
+    ) -> Numbers {
         let AttentionGradient { qkv, output } = gradient;
         let to_qkv = self.allocate(qkv.len(), self.number);
-        self.backward(attention_of(layer, qkv.device()), output, Gradients::packed(layer, to_qkv));
+        let operands = dropping(attention_of(layer, qkv.device()), drops);
+        self.backward(operands, output, Gradients::packed(layer, to_qkv));
         Numbers::on_device(to_qkv)
     }
 
-    fn attend(&self, layer: &Attention, tile: AttentionTile) -> [Numbers; 2] {
-        self.forward(layer, Self::tile_of(layer, tile))
+    fn attend(&self, layer: &Attention, drops: Option<ScoreDropout>, tile: AttentionTile) -> [Numbers; 2] {
+        self.forward(layer, dropping(Self::tile_of(layer, tile), drops))
     }
 
     fn attend_gradient(
         &self,
         layer: &Attention,
+        drops: Option<ScoreDropout>,
         tile: AttentionTile,
         output: AttentionOutput,
     ) -> [Numbers; 3] {
         let made =
             [tile.queries, tile.keys, tile.values].map(|slice| self.allocate(slice.len(), self.number));
-        self.backward(Self::tile_of(layer, tile), output, Gradients::apart(layer, made));
+        self.backward(dropping(Self::tile_of(layer, tile), drops), output, Gradients::apart(layer, made));
         made.map(Numbers::on_device)
     }
 

@@ -161,10 +161,7 @@ impl InWork {
             for (kernel, keys) in pair[0].positions.iter().flat_map(|keys| seen(&self.kernel, queries, keys))
             {
                 let tile = self.tile(sizes, queries, &pair, &keys);
-                let [heads, left] = match self.drops_of(queries, &keys) {
-                    None => device.attend(&kernel, tile),
-                    Some(drops) => device.attend_dropping(&kernel, drops, tile),
-                };
+                let [heads, left] = device.attend(&kernel, self.drops_of(queries, &keys), tile);
                 let output = Output { heads, left };
                 match &mut joined {
                     Some(joined) => joined.join(&output, &kernel, device),
@@ -247,10 +244,8 @@ impl InWork {
                     gradient: back.gradient.at(sizes, queries),
                 };
                 let tile = self.tile(sizes, queries, &pair, &keys);
-                let [query_gradient, key_gradient, value_gradient] = match self.drops_of(queries, &keys) {
-                    None => device.attend_gradient(&kernel, tile, output),
-                    Some(drops) => device.attend_gradient_dropping(&kernel, drops, (tile, output)),
-                };
+                let [query_gradient, key_gradient, value_gradient] =
+                    device.attend_gradient(&kernel, self.drops_of(queries, &keys), tile, output);
                 device.add(to_queries.at_mut(sizes, queries), query_gradient.slice());
                 device.add(to_pair[0].at_mut(sizes, &keys), key_gradient.slice());
                 device.add(to_pair[1].at_mut(sizes, &keys), value_gradient.slice());
