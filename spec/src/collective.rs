@@ -32,7 +32,6 @@ mod coll_net;
 mod direct;
 mod dissemination;
 mod double_tree;
-pub mod fusion;
 mod halving_doubling;
 mod in_switch;
 mod kind;

@@ -21,7 +21,6 @@ mod zero2_fsdp;
 mod zero3;
 
 use crate::catalog::nearest;
-use crate::collective::fusion::Fusion;
 use crate::error::SpecError;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -58,8 +57,8 @@ pub trait DataScheme: Sync {
         Exchange::Collectives
     }
 
-    /// How gradients are put into buckets where the stack does not say it.
-    fn fusion(&self) -> Option<Fusion> {
+    /// Size of the buffers in which gradients are fused whatever the stack's buckets are; `None` if the stack decides.
+    fn fusion(&self) -> Option<Bytes> {
         None
     }
 

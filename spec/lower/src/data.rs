@@ -241,7 +241,7 @@ pub(crate) fn buckets<'a>(plan: &Plan, layers: impl Iterator<Item = &'a Layer>) 
         let of_layer = Copies::of(plan, layer);
         let has_room = |bucket: &Copies| match plan.data_scheme().fusion() {
             _ if plan.divides(Divided::Weights) => false,
-            Some(fusion) => gradient * (bucket.total() + of_layer.total()) as f64 <= fusion.threshold,
+            Some(buffer) => gradient * (bucket.total() + of_layer.total()) as f64 <= buffer,
             None => bucket.total() < plan.bucket_parameters() as u64,
         };
         match buckets.last_mut().filter(|(_, bucket)| has_room(bucket)) {
