@@ -96,6 +96,13 @@ pub struct Block {
     pub mlp: Mlp,
 }
 
+impl Block {
+    /// A norm and attention, then a norm and the feed-forward part.
+    pub fn sequential(norm: Norm, attention: Attention, mlp: Mlp) -> Self {
+        Self { norm, norms: 2, parallel: false, attention, cross_attention: None, mlp }
+    }
+}
+
 /// A normalisation over the last dim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

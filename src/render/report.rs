@@ -1,7 +1,7 @@
 //! The answer of a command as one page for any browser.
 
 use super::compare::{self, Comparison};
-use super::forecast::{exposed, hfu, mfu};
+use super::forecast::{exposed, hfu, mfu, tokens_per_s};
 use super::table::Table;
 use super::what_if::{self, Page};
 use super::words::{choices, fit, gib, grouped, job_in_words, percent, recompute_cell};
@@ -128,14 +128,7 @@ fn about(plan: &Plan) -> String {
 fn figures(plan: &Plan, forecast: &Forecast) -> Section {
     let rows = [
         ("step time", forecast.step_time.to_string()),
-        (
-            "tokens/s",
-            format!(
-                "{} ({} per GPU)",
-                grouped(forecast.tokens_per_s),
-                grouped(forecast.tokens_per_s_per_gpu)
-            ),
-        ),
+        ("tokens/s", tokens_per_s(forecast)),
         ("MFU", mfu(forecast)),
         ("HFU", hfu(forecast)),
         ("memory", fit(plan, forecast)),

@@ -224,7 +224,7 @@ fn part(length: usize, members: usize, place: usize) -> Range<usize> {
 }
 
 fn parts<'a>(all: &[DeviceSlice], range: &Range<usize>) -> Vec<Slice<'a>> {
-    all.iter().map(|local| Slice::Device(*local).part(range.clone())).collect()
+    all.iter().map(|numbers| Slice::Device(*numbers).part(range.clone())).collect()
 }
 
 #[cfg(test)]

@@ -22,14 +22,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         Some(experts) if layer >= first && layer.is_multiple_of(step) => Mlp::Experts(experts.clone()),
         _ => Mlp::Dense(dense.clone()),
     };
-    let blocks = (0..layers).map(|layer| Block {
-        norm: Norm::RmsNorm,
-        norms: 2,
-        parallel: false,
-        attention: attention.clone(),
-        cross_attention: None,
-        mlp: mlp(layer),
-    });
+    let blocks = (0..layers).map(|layer| Block::sequential(Norm::RmsNorm, attention.clone(), mlp(layer)));
     Ok(Model {
         name: String::new(),
         hidden: config.count("hidden_size", HIDDEN)?,

@@ -49,7 +49,7 @@ fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
             Some(run) if run.block.mlp == mlp => run.count += 1,
             _ => {
                 let attention = attention.clone();
-                let block = Block { norm, norms: 2, parallel: false, attention, cross_attention: None, mlp };
+                let block = Block::sequential(norm, attention, mlp);
                 blocks.push(BlockRun { count: 1, block });
             }
         }
