@@ -4,7 +4,7 @@ use super::compare::{self, Comparison};
 use super::forecast::{exposed, hfu, mfu, tokens_per_s};
 use super::table::Table;
 use super::what_if::{self, Page};
-use super::words::{choices, fit, gib, grouped, job_in_words, percent, recompute_cell};
+use super::words::{choices, fit, gib, job_in_words, percent, recompute_cell};
 use trainwright_lower::memory::RankMemory;
 use trainwright_pictures::html::{Bar, BarScale, Part, Section, TimelineData, page};
 use trainwright_pictures::plot::{Chart, chart_svg};

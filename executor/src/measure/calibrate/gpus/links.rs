@@ -213,7 +213,7 @@ fn sweeps(
                 let work = match collective {
                     CollectiveKind::AllGather => Collective::AllGather { from, to, count: share },
                     CollectiveKind::ReduceScatter => Collective::ReduceScatter { from, to, count: share },
-                    _ => Collective::AllReduce { x: from, count: count },
+                    _ => Collective::AllReduce { x: from, count },
                 };
                 let meet = |device: &mut dyn Device| device.collective(group, work, Number::Bf16);
                 meet(bench.device)?;
