@@ -11,7 +11,6 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::engine::{Graph, OpId, Timing};
 use trainwright_sim::{Detail, forecast, simulate, step_time};
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::preset::preset;
@@ -56,13 +55,7 @@ fn question(name: &str) -> Question {
 }
 
 fn job(sequence: usize, global_batch: usize) -> Job {
-    Job {
-        sequence,
-        global_batch,
-        precision: Precision::Bf16,
-        optimizer: "adamw".into(),
-        gradient_clipping: true,
-    }
+    Job::new(sequence, global_batch, Precision::Bf16)
 }
 
 /// The whole planner: bounds, integer programs, simulations, reasons.
@@ -75,23 +68,17 @@ fn plan_question(bencher: Bencher, name: &str) {
 /// GPT-3 175B on 1,024 GPUs in the manner of Megatron-LM: tensor 8 in a node, 16 pipeline ranks of 6 stages each.
 static GPT3: LazyLock<Plan> = LazyLock::new(|| {
     let plan = Plan {
-        micro_batch: 1,
         schedule: "interleaved".into(),
         virtual_stages: 6,
-        tensor_scheme: "1d".into(),
         sequence_parallel: true,
-        context_scheme: "ring".into(),
-        data_sharding: "none".into(),
         stages: vec![StageBlocks(vec![Recompute::Selective]); 96],
-        state: Default::default(),
-        offload: Default::default(),
-        data: DataOptions::default(),
         mesh: Mesh::new(8, 16, 8),
-        experts: Default::default(),
-        job: job(2048, 1536),
-        stack: Stack::from_name("megatron-core").expect("a stack of the catalog"),
-        cluster: Cluster::from_name("dgx-a100:128").expect("a node of the catalog"),
-        model: preset("gpt3-175b").expect("a preset"),
+        ..Plan::plain(
+            preset("gpt3-175b").expect("a preset"),
+            Stack::from_name("megatron-core").expect("a stack of the catalog"),
+            Cluster::from_name("dgx-a100:128").expect("a node of the catalog"),
+            job(2048, 1536),
+        )
     };
     plan.check("bench").expect("a legal plan");
     plan

@@ -25,7 +25,7 @@ pub fn years(part_of_peak: f64) -> f64 {
     rule_of_thumb(TRAINING, 1, part_of_peak * peak()) / YEAR
 }
 
-/// The part of the peak at which it takes so many years.
+/// The part of the peak at which it takes `years`.
 pub fn part_of_peak(years: f64) -> f64 {
     TRAINING / (years * YEAR) / peak()
 }

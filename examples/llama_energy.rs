@@ -7,7 +7,7 @@ use trainwright_spec::cluster::Cluster;
 use trainwright_spec::units::{Joules, Seconds};
 use trainwright_whatif::run::{default_pue, energy};
 
-/// The energy of so many GPU-hours.
+/// The energy of GPU-hours.
 pub fn of(gpu_hours: f64) -> Joules {
     let gpu = Cluster::from_name("dgx-a100").unwrap().node.gpu;
     energy(Seconds::new(3600.0 * gpu_hours), gpu.power.unwrap().value, default_pue().value)

@@ -288,7 +288,7 @@ pub struct SimulateArguments {
     /// A schedule as torch.distributed.pipelining writes it, a CSV, instead of the plan's
     #[arg(long, value_name = "FILE")]
     pub schedule_csv: Option<String>,
-    /// Software to run the plan instead of the plan's own: what other kernels would bring (see `show stacks`)
+    /// Software to run the plan instead of the plan's: what other kernels would bring (see `show stacks`)
     #[arg(long, value_parser = stacks())]
     pub stack: Option<String>,
     /// List the ops of the first rank by their time, too

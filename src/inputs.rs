@@ -99,7 +99,7 @@ pub fn cluster(reference: &str, profiles: &[String]) -> Result<Cluster, CliError
     profiles.iter().try_fold(cluster, |cluster, path| with_profile(cluster, path))
 }
 
-/// A cluster with the profile in a file replacing its own: of kernels if the name ends in .csv, else of the network.
+/// A cluster with the profile in a file replacing the cluster's: of kernels if the name ends in .csv, else of the network.
 fn with_profile(cluster: Cluster, path: &str) -> Result<Cluster, CliError> {
     let text = text(Some("--profile"), path)?;
     // Standard input has no file ending.

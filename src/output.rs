@@ -130,7 +130,7 @@ pub fn save(argument: &'static str, path: &str, content: impl AsRef<[u8]>) -> Re
     write(argument, path, |out| out.write_all(content.as_ref()))
 }
 
-/// The same if the argument was given; only then `content` is called.
+/// `save` if the argument was given; only then `content` is called.
 ///
 /// # Errors
 /// `Writing`.

@@ -3,12 +3,10 @@
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{forecast, step_time_for_ranking};
 use trainwright_spec::cluster::{Cluster, Others};
-use trainwright_spec::data::DataOptions;
-use trainwright_spec::experts::Routing;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::{Offload, Plan, Recompute, StageBlocks};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::{Bytes, Picoseconds};
@@ -20,29 +18,16 @@ fn plan(cluster: &str, stages: &[usize]) -> Plan {
     let mut model = preset("llama-2-7b").unwrap();
     model.blocks[0].count = stages.iter().sum();
     Plan {
-        micro_batch: 1,
-        schedule: "1f1b".into(),
-        virtual_stages: 1,
-        tensor_scheme: "1d".into(),
         sequence_parallel: true,
-        context_scheme: "ring".into(),
         data_sharding: "zero1".into(),
         stages: stages.iter().map(|blocks| StageBlocks(vec![Recompute::None; *blocks])).collect(),
-        state: Default::default(),
-        offload: Offload::default(),
-        data: DataOptions::default(),
         mesh: Mesh::new(8, stages.len(), data),
-        experts: Routing::default(),
-        job: Job {
-            sequence: 4096,
-            global_batch: 16,
-            precision: Precision::Bf16,
-            optimizer: "adamw".into(),
-            gradient_clipping: true,
-        },
-        stack: Stack::from_name("megatron-core").unwrap(),
-        cluster,
-        model,
+        ..Plan::plain(
+            model,
+            Stack::from_name("megatron-core").unwrap(),
+            cluster,
+            Job::new(4096, 16, Precision::Bf16),
+        )
     }
 }
 

@@ -366,7 +366,7 @@ fn a_step_takes_what_its_longest_chain_takes() {
 fn copies_of_activations_hide_behind_longer_blocks_and_not_behind_shorter_ones() {
     // n = 22 of 24 blocks; F and B the time of a block, c that of a copy of its activations. Where c is less than F and B
     // all copies hide. Where it is more, block k + 2 of forward starts with the end of copy k and block k of backward
-    // with the end of its own: T = E + F + n c + F + H + B + n c + B (E the embedding's time, H the head's), which is
+    // with the end of its copy: T = E + F + n c + F + H + B + n c + B (E the embedding's time, H the head's), which is
     // n (2 c − F − B) more than without copies.
     let n = 22.0;
     let offload = activations(Some(22));

@@ -84,7 +84,7 @@ fn forecast_flops(plan: &Plan) -> f64 {
 }
 
 #[test]
-fn own_actions_run_as_the_schedule_they_were_taken_from() {
+fn given_actions_run_as_the_schedule_they_were_taken_from() {
     for name in ["1f1b", "zb-h1", "zb-v", "chimera"] {
         let named = plan_of(schedule(name).unwrap());
         let mut with_list = named.clone();

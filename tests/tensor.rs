@@ -139,11 +139,11 @@ fn a_gpt_block_moves_what_the_papers_say() {
             "3d" => [cube; 2],
             _ => [blocks, 2.0 * blocks + 2.0 * (d - 1.0) / d * 12.0 * h * h / (q * q)],
         };
-        let own_tokens = match scheme {
+        let local_tokens = match scheme {
             "3d" => m / (q * q),
             _ => m / (q * d),
         };
-        let statistics = if scheme == "1d" { 0.0 } else { 2.0 * 8.0 * own_tokens * 2.0 * (q - 1.0) / q };
+        let statistics = if scheme == "1d" { 0.0 } else { 2.0 * 8.0 * local_tokens * 2.0 * (q - 1.0) / q };
         for (pass, elements) in [(Pass::Forward, forward), (Pass::Backward, backward)] {
             let [norms, products] = received(&plan, &block_ops(&plan, pass));
             assert_close(products, 2.0 * elements, &format!("{grid:?} {pass:?}"));
@@ -165,7 +165,7 @@ fn the_ends_move_the_table_s_blocks() {
         let [q, d] = [rows as f64, depth as f64];
         let (m, h) = (16.0 * 512.0, 1024.0);
         let v = plan.stack.padded_vocabulary(plan.model.vocab, tensor) as f64;
-        let (elements, own_tokens) = match scheme {
+        let (elements, local_tokens) = match scheme {
             "3d" => {
                 let head = m * h + h * v + m * v;
                 ((q - 1.0) / q.powi(3) * (v * h + m * h + head), m / (q * q))
@@ -175,7 +175,7 @@ fn the_ends_move_the_table_s_blocks() {
                 ((q - 1.0) / (q * q) * m * h / d + head, m / (q * d))
             }
         };
-        let loss = 3.0 * 4.0 * own_tokens * 2.0 * (q - 1.0) / q;
+        let loss = 3.0 * 4.0 * local_tokens * 2.0 * (q - 1.0) / q;
         let program = lower(&plan);
         let segment = |name: &str| {
             let found = program.segments.iter().find(|segment| segment.name == name);
@@ -376,7 +376,7 @@ fn impossible_grids_are_refused() {
     check(&Draft { sequence_parallel: true, ..square.clone() }, "`2d` cuts what lies between layers already");
     let of_model = |name| Draft { model: Draft::of(name, [1, 1, 1]).model, ..square.clone() };
     check(&of_model("mixtral-8x7b"), "it cannot cut the model's experts: use `1d`");
-    check(&of_model("bert-base"), "it cannot cut the model's head's own layers: use `1d`");
+    check(&of_model("bert-base"), "it cannot cut the model's head layers: use `1d`");
     let eight_bits = Draft { precision: Precision::Int8, ..square.clone() };
     check(&eight_bits, "`job.precision` is `int8`; tensor scheme `2d` computes in 16 bits or more");
     let halves = Draft { mesh: [4, 2, 1], schedule: "zb-h1", ..square.clone() };

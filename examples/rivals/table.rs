@@ -84,13 +84,7 @@ fn question(setting: &Setting, rival: &Rival) -> Question {
         model: preset(setting.model).expect("a model of the catalog"),
         cluster: Cluster::from_name(&format!("{}:{}", setting.node, setting.nodes))
             .expect("a node of the catalog"),
-        job: Job {
-            sequence: 1024,
-            global_batch: setting.batch,
-            precision: Precision::Bf16,
-            optimizer: "adamw".into(),
-            gradient_clipping: true,
-        },
+        job: Job::new(1024, setting.batch, Precision::Bf16),
         stack,
         pins: Pins { only: pairs(rival.only), never: pairs(rival.never), ..Pins::default() },
         risk: Risk::default(),

@@ -51,7 +51,7 @@ impl<'a> Matrix<'a> {
         Self { data, width, transposed: false }
     }
 
-    /// The same, read by columns.
+    /// The transpose: the rows are read as columns.
     pub fn transposed(self) -> Self {
         Self { transposed: !self.transposed, ..self }
     }
@@ -75,7 +75,7 @@ pub(crate) struct Columns {
     pub width: usize,
     /// Length of a row, and the first column.
     pub from: [usize; 2],
-    /// The same where they go.
+    /// Length of a row, and the first column, where they go.
     pub to: [usize; 2],
 }
 
@@ -108,13 +108,13 @@ pub(crate) trait Device:
     /// The host's numbers into the device's.
     fn write(&self, to: SliceMut, from: &[f32]);
 
-    /// As many numbers of the same kind.
+    /// Copies numbers of the same type and count.
     fn copy(&self, to: SliceMut, from: Slice);
 
-    /// The same numbers as such of another kind.
+    /// Converts numbers to another type.
     fn cast(&self, to: SliceMut, from: Slice);
 
-    /// Some columns of rows.
+    /// Copies some columns of each row.
     fn copy_columns(&self, to: SliceMut, from: Slice, columns: Columns);
 
     /// Numbers with any content in memory of the host, to copy to and from, which the device does by itself.
@@ -132,12 +132,12 @@ pub(crate) trait Device:
     /// Waits until all is done.
     fn finish(&self);
 
-    /// The same, and until other ranks have read what they read here: then its memory can go.
+    /// Waits as `finish` does, and until other ranks have read from this device's memory, so that it can be freed.
     fn rest(&self) {
         self.finish();
     }
 
-    /// What it has needed of its own memory until now; `None` if that is the host's.
+    /// The most of its memory that was in use until now; `None` if its memory is the host's.
     fn memory(&self) -> Option<DeviceMemory> {
         None
     }

@@ -70,5 +70,5 @@ pub use train::parameters::{Layer, ParameterName};
 pub use train::run::processes::train_in_processes;
 pub use train::run::{FullWeights, Outcome, StepReport, train};
 pub use train::settings::{LearningRate, Records, Saving, Settings, Start};
-pub use train::supported::{check, own_stack};
+pub use train::supported::{check, with_executor_stack};
 pub use trainwright_kernels::cuda::{InUse, ask_for_queues};

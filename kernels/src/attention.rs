@@ -44,7 +44,7 @@ pub struct Attention {
 pub enum Mask {
     /// All keys.
     Full,
-    /// The keys up to its own position.
+    /// The keys up to its position.
     Causal,
 }
 
@@ -94,7 +94,7 @@ impl ScoreDropout {
     }
 }
 
-/// One head, each matrix on its own.
+/// One head, each matrix in a separate buffer.
 struct Head<T> {
     queries: Vec<T>,
     keys: Vec<T>,
@@ -118,42 +118,38 @@ impl Attention {
         self.heads * self.value_head_dim
     }
 
-    /// The heads' outputs from rows of queries, keys and values.
-    pub fn forward<T: Real>(&self, qkv: &[T], threads: Threads) -> Output<T> {
-        self.forward_dropping(None, qkv, threads)
+    /// The heads' outputs from rows of queries, keys and values, with dropout of the probabilities if `drops` is given.
+    pub fn forward<T: Real>(&self, drops: Option<ScoreDropout>, qkv: &[T], threads: Threads) -> Output<T> {
+        let positions = qkv.len() / self.row() / self.batch;
+        self.each_head(drops, positions, threads, |sequence, head| self.head(qkv, sequence, head))
     }
 
-    /// As `forward`, with dropout of the probabilities.
-    pub fn forward_dropping<T: Real>(
+    /// The outputs of all heads, each of `positions` queries; `head_of` takes a sequence and a head.
+    fn each_head<T: Real>(
         &self,
         drops: Option<ScoreDropout>,
-        qkv: &[T],
+        positions: usize,
         threads: Threads,
+        head_of: impl Fn(usize, usize) -> Head<T> + Sync,
     ) -> Output<T> {
-        let positions = qkv.len() / self.row() / self.batch;
         let made = threads.each(self.batch * self.heads, |task| {
             let (sequence, head) = (task / self.heads, task % self.heads);
             let drops = drops.map(|drops| drops.of(sequence, head));
-            self.one_forward(&Head { drops, ..self.head(qkv, sequence, head) })
+            self.one_forward(&Head { drops, ..head_of(sequence, head) })
         });
         let mut heads = vec![T::ZERO; positions * self.batch * self.output_row()];
         let mut logarithms = Vec::with_capacity(self.batch * self.heads * positions);
-        for (task, (output, own_logarithms)) in made.into_iter().enumerate() {
+        for (task, (output, of_head)) in made.into_iter().enumerate() {
             let (sequence, head) = (task / self.heads, task % self.heads);
             let place = Place { sequence, row: self.output_row(), first: head * self.value_head_dim };
             self.put(&mut heads, place, &output, self.value_head_dim);
-            logarithms.extend(own_logarithms);
+            logarithms.extend(of_head);
         }
         Output { heads, logarithms }
     }
 
-    /// The gradients of rows of queries, keys and values.
-    pub fn backward<T: Real>(&self, qkv: &[T], kept: Kept<T>, threads: Threads) -> Vec<T> {
-        self.backward_dropping(None, qkv, kept, threads)
-    }
-
-    /// As `backward`, with forward's dropout of the probabilities.
-    pub fn backward_dropping<T: Real>(
+    /// The gradients of rows of queries, keys and values; `drops` as in forward.
+    pub fn backward<T: Real>(
         &self,
         drops: Option<ScoreDropout>,
         qkv: &[T],

@@ -53,12 +53,6 @@ pub fn is_bf16(x: &[f32]) -> bool {
     wide(|| x.iter().fold(0, |bits, x| bits | x.to_bits())) & 0xFFFF == 0
 }
 
-/// Whether all elements are finite.
-pub fn all_finite(x: &[f32]) -> bool {
-    // x · 0 is 0 for finite x and NaN for the rest.
-    wide(|| crate::lanes::sum(x, |x| x * 0.0)) == 0.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

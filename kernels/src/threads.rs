@@ -10,7 +10,7 @@ pub struct Threads(usize);
 const SMALL: usize = 1 << 14;
 
 impl Threads {
-    /// The caller's own.
+    /// The caller's thread alone.
     pub const ONE: Threads = Threads(1);
 
     /// That many; one if `count` is 0.

@@ -118,8 +118,8 @@ fn all_to_all_leaf_spine(bencher: Bencher) {
     bencher.counter(LEAF_SPINE.events()).bench_local(|| LEAF_SPINE.ends());
 }
 
-/// 10,000 flows of 1 to 10 MB between random hosts of a fat tree of 16-port switches, each over a core switch of
-/// its own choice (1,024 hosts in 16 pods; all links 12.5 GB/s), starting at random within so many seconds.
+/// 10,000 flows of 1 to 10 MB between random hosts of a fat tree of 16-port switches, each over a core switch that it
+/// chooses (1,024 hosts in 16 pods; all links 12.5 GB/s), starting at random within `seconds`.
 ///
 /// Up and down, there are three stages of 1,024 links: host to edge, edge to aggregation, aggregation to core.
 fn fat_tree(within: f64) -> Case {

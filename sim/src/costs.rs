@@ -55,7 +55,7 @@ pub enum QueryWork<'a> {
         bytes: Bytes,
         /// The global rank of the receiver.
         to: usize,
-        /// Whether the sender's kernels wait for it. A message on a stream of its own holds nobody up.
+        /// Whether the sender's kernels wait for it. A message on a separate stream holds nobody up.
         blocking: bool,
     },
     /// A copy between the GPU's memory and the host's or a drive.
@@ -74,7 +74,7 @@ pub enum QueryWork<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// The query for an op of one of a program's ranks; `None` if the op takes no time of its own: a join, a receive, which
+    /// The query for an op of one of a program's ranks; `None` if the op takes no time by itself: a join, a receive, which
     /// ends with its send, and a collective over an axis of one rank.
     pub fn of(program: &'a Program, rank: &RankProgram, op: &'a Op) -> Option<Self> {
         let work = match &op.work {

@@ -470,7 +470,7 @@ mod tests {
         assert_eq!(graph.run().unwrap_err(), Deadlock { stuck: 2, ops: 3, first });
     }
 
-    /// Adds an op on a queue of its own that does something with a device.
+    /// Adds an op on a separate queue that does something with a device.
     fn add_loaded(graph: &mut Graph, timing: Timing, device: u32, load: Load) -> OpId {
         let queue = graph.add_queue();
         let op = graph.add(queue, timing);

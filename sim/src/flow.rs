@@ -57,7 +57,7 @@ pub struct FlowId(pub u32);
 pub enum Sharing {
     /// All flows together: the sum of weight × rate.
     Shared,
-    /// The rate of each flow by itself, whatever its weight: each of the flows it stands for has its own limit.
+    /// The rate of each flow by itself, whatever its weight: each of the flows it stands for has a separate limit.
     PerFlow,
 }
 

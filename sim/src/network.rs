@@ -4,7 +4,7 @@
 //! ranks + Cluster ─► Placement ─► what NCCL expects of every Algorithm × Protocol ─► its Choice ─► the time that takes
 //! ```
 //!
-//! NCCL chooses by its own expectations, which are not the times: both are here, `Algorithm::expected` and
+//! NCCL chooses by its expectations, which are not the times: both are here, `Algorithm::expected` and
 //! `Algorithm::time`. The only other traffic that is counted is that of the group's siblings: the other
 //! ranks of the same nodes work at the same time in groups of the same shape, as all axes of a mesh do. Nothing here
 //! knows what a collective is for.
@@ -71,7 +71,7 @@ pub trait Algorithm: Sync {
 /// Every algorithm.
 pub const ALGORITHMS: [&dyn Algorithm; 5] = [&Ring, &Tree, &Nvls, &NvlsTree, &Direct];
 
-/// Time of a collective over a tensor of `bytes` among global `ranks`, as NCCL would do it in a call of its own.
+/// Time of a collective over a tensor of `bytes` among global `ranks`, as NCCL would do it in a separate call.
 ///
 /// `bytes` is the whole tensor, the largest buffer any member has: the input of an all-reduce or reduce-scatter,
 /// the output of an all-gather. Rank r is a GPU of node r / (GPUs per node). One rank, or no bytes, takes no time.
@@ -82,7 +82,7 @@ pub fn collective_time(kind: CollectiveKind, bytes: Bytes, ranks: &[usize], clus
     called_time(CollectiveCall::Single, kind, bytes, ranks, cluster)
 }
 
-/// The same of a collective in a call of the given kind.
+/// Time of a collective in a call of the given kind.
 ///
 /// That of a kernel for tokens: T = max(T_links, n / (s ρ)), T_links the time of an all-to-all of the same tensor of n
 /// bytes, in which a token counts once for each rank; s multiprocessors that move ρ each (`Communication::token_rate`).

@@ -152,7 +152,7 @@ impl<'a, C: Costs> Remembered<'a, C> {
             (QueryWork::Collective { kind, bytes, call, .. }, Work::Collective { axis, .. }) => {
                 let group = rank.groups[*axis as usize].expect("a query's collective has a group");
                 let key = (name, group, kind, call, bytes);
-                // The last first: ranks come one after the other, each with groups of its own.
+                // The last first: ranks come one after the other, each with separate groups.
                 if let Some((_, cost)) = self.collectives.iter().rev().find(|(known, _)| *known == key) {
                     return *cost;
                 }

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Model;
@@ -52,26 +51,15 @@ fn plan(row: &Row) -> Plan {
         micro_batch: row.micro_batch,
         schedule: if virtual_stages > 1 { "interleaved" } else { "1f1b" }.into(),
         virtual_stages,
-        tensor_scheme: "1d".into(),
         sequence_parallel: row.sequence_parallel == "yes",
-        context_scheme: "ring".into(),
-        data_sharding: "none".into(),
         stages: vec![StageBlocks(vec![recompute; row.layers / stages]); stages],
-        state: Default::default(),
-        offload: Default::default(),
-        data: DataOptions::default(),
         mesh: Mesh::new(row.tp, row.pp, row.dp),
-        experts: Default::default(),
-        job: Job {
-            sequence: row.seq_len,
-            global_batch: row.global_batch,
-            precision: Precision::Fp16,
-            optimizer: "adam".into(),
-            gradient_clipping: true,
-        },
-        stack: Stack::from_name("megatron-lm-2022").unwrap(),
-        cluster: Cluster::from_name(&format!("dgx-a100:{}", row.gpus / 8)).unwrap(),
-        model: model(row),
+        ..Plan::plain(
+            model(row),
+            Stack::from_name("megatron-lm-2022").unwrap(),
+            Cluster::from_name(&format!("dgx-a100:{}", row.gpus / 8)).unwrap(),
+            Job { optimizer: "adam".into(), ..Job::new(row.seq_len, row.global_batch, Precision::Fp16) },
+        )
     };
     plan.check(&row.id).unwrap();
     plan

@@ -96,7 +96,7 @@ fn between_nodes_by_hand() {
     // 40 MB take 2000 µs through one NIC of 20 GB/s. One ring leaves each node through one NIC: 14 steps of an eighth.
     let one = [ranks.clone()];
     check((&Ring, AllReduce), layout, &one, &topology, 14.0 * (10.0 + 250.0));
-    // Four channels, each with its own rank at the seam, together use both NICs: two of them on each.
+    // Four channels, each with another rank at the seam, together use both NICs: two of them on each.
     let four = channels(&ranks, 4);
     assert_eq!(four[1], [1, 2, 3, 0, 5, 6, 7, 4]);
     check((&Ring, AllReduce), layout, &four, &topology, 14.0 * (10.0 + 2.0 * 250.0));

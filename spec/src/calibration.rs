@@ -42,7 +42,7 @@ pub struct Parameter {
     pub name: String,
     /// The parameter.
     pub meaning: String,
-    /// The kind of entry that has a factor of its own.
+    /// The kind of entry that has a separate factor.
     pub of: Owner,
     /// What it measures.
     pub kind: Kind,
@@ -451,7 +451,7 @@ mod tests {
             calibration.apply(&mut cluster, &mut Stack::from_name("nanotron").unwrap());
             cluster.node.gpu.achieved.memory.value / before
         };
-        // The factor of its own replaces the mean and is not multiplied by it.
+        // The separate factor replaces the mean and is not multiplied by it.
         assert!((memory("dgx-a100:2") - 0.9).abs() < 1e-12);
         assert!((memory("dgx-h100:2") - 0.8).abs() < 1e-12);
         assert_eq!(calibration.factor("memory", "volta"), Some(0.8));

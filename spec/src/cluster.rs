@@ -223,7 +223,7 @@ pub struct Gpu {
     /// Name in the catalog.
     pub name: String,
     /// Which rows of NCCL's tables count for it; for a device that runs another library, those of the NVIDIA GPUs whose
-    /// choices are taken for its own.
+    /// choices are assumed for it.
     pub generation: Generation,
     /// The library that does its collectives where that is not NCCL: `rccl`, `xla`, …; for people. Nothing is known
     /// here of how such a library chooses: times are those that it would take as NCCL would choose.

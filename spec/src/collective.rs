@@ -8,8 +8,8 @@
 //! Members are numbers: 0..p are the ranks of the group in the order of their nodes, and after them come switches
 //! that add and copy, where an algorithm uses some. Nothing here knows bytes, links, time or memory.
 //!
-//! A ring all-reduce among three ranks. The tensor is cut in three; after two steps each rank has the sum of its
-//! own third, after two more everyone has all of it:
+//! A ring all-reduce among three ranks. The tensor is cut in three; after two steps each rank has the sum of one
+//! third, after two more everyone has all of it:
 //!
 //! ```
 //! use trainwright_spec::collective::{Algorithm, CollectiveKind, Layout, Ring};
@@ -32,7 +32,6 @@ mod coll_net;
 mod direct;
 mod dissemination;
 mod double_tree;
-pub mod fusion;
 mod halving_doubling;
 mod in_switch;
 mod kind;

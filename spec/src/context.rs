@@ -86,7 +86,7 @@ impl SharedAttention {
     }
 }
 
-/// One thing a rank does between having its own queries, keys and values and having its own outputs; in backward,
+/// One thing a rank does between having its queries, keys and values and having its outputs; in backward,
 /// between having its outputs' gradients and having the others'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
@@ -194,10 +194,10 @@ pub trait ContextScheme: fmt::Debug + Sync {
     /// The plan's key that is wrong and what is allowed.
     fn check(&self, layer: &SharedAttention, kernel: AttentionKernel) -> Result<(), Refusal>;
 
-    /// From a rank's own queries, keys and values to its own outputs. `layer` has passed `check`.
+    /// From a rank's queries, keys and values to its outputs. `layer` has passed `check`.
     fn forward(&self, layer: &SharedAttention) -> Vec<Step>;
 
-    /// From the gradient of a rank's own outputs to those of its queries, keys and values.
+    /// From the gradient of a rank's outputs to those of its queries, keys and values.
     fn backward(&self, layer: &SharedAttention) -> Vec<Step>;
 
     /// The positions of each sequence that a rank has, ascending. `layer` has passed `check`.
@@ -205,7 +205,7 @@ pub trait ContextScheme: fmt::Debug + Sync {
         layer.dealt(layer.ranks / layer.inner, rank)
     }
 
-    /// Elements that forward keeps for backward, without the scores or their statistics and a rank's own outputs.
+    /// Elements that forward keeps for backward, without the scores or their statistics and a rank's outputs.
     fn kept(&self, layer: &SharedAttention) -> usize {
         layer.inputs()
     }
@@ -240,28 +240,28 @@ pub fn context_scheme(name: &str) -> Result<&'static dyn ContextScheme, SpecErro
 
 impl SharedAttention {
     /// Tokens of each sequence that a rank has.
-    pub fn own_sequence(&self) -> usize {
+    pub fn local_sequence(&self) -> usize {
         self.sequence / self.ranks
     }
 
     /// Elements of a rank's queries.
     pub fn query(&self) -> usize {
-        self.batch * self.own_sequence() * self.heads * self.head_dim
+        self.batch * self.local_sequence() * self.heads * self.head_dim
     }
 
     /// Elements of a rank's keys.
     pub fn key(&self) -> usize {
-        self.batch * self.own_sequence() * self.kv_heads * self.head_dim
+        self.batch * self.local_sequence() * self.kv_heads * self.head_dim
     }
 
     /// Elements of a rank's values.
     pub fn value(&self) -> usize {
-        self.batch * self.own_sequence() * self.kv_heads * self.value_head_dim
+        self.batch * self.local_sequence() * self.kv_heads * self.value_head_dim
     }
 
     /// Elements of a rank's outputs.
     pub fn output(&self) -> usize {
-        self.batch * self.own_sequence() * self.heads * self.value_head_dim
+        self.batch * self.local_sequence() * self.heads * self.value_head_dim
     }
 
     /// Elements of a rank's queries, keys and values.
@@ -271,12 +271,12 @@ impl SharedAttention {
 
     /// Scores of all heads of a rank, masked-out ones too: the same under every scheme.
     pub fn scores(&self) -> usize {
-        self.batch * self.heads * self.own_sequence() * self.sequence
+        self.batch * self.heads * self.local_sequence() * self.sequence
     }
 
     /// Queries of all heads of a rank: the same under every scheme.
     pub fn rows(&self) -> usize {
-        self.batch * self.heads * self.own_sequence()
+        self.batch * self.heads * self.local_sequence()
     }
 
     /// Ranks of a context axis.

@@ -21,7 +21,6 @@ mod zero2_fsdp;
 mod zero3;
 
 use crate::catalog::nearest;
-use crate::collective::fusion::Fusion;
 use crate::error::SpecError;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -58,8 +57,8 @@ pub trait DataScheme: Sync {
         Exchange::Collectives
     }
 
-    /// How gradients are put into buckets where the stack does not say it.
-    fn fusion(&self) -> Option<Fusion> {
+    /// Size of the buffers in which gradients are fused whatever the stack's buckets are; `None` if the stack decides.
+    fn fusion(&self) -> Option<Bytes> {
         None
     }
 
@@ -275,7 +274,7 @@ fn no_servers(choices: &DataChoices) -> Result<(), (&'static str, String)> {
 }
 
 /// For schemes that do not divide weights.
-fn whole_weights(choices: &DataChoices) -> Result<(), (&'static str, String)> {
+fn require_full_weights(choices: &DataChoices) -> Result<(), (&'static str, String)> {
     let divided = "weights are whole: it is for `zero3`, `fsdp`, `zero2-fsdp` and `hsdp`";
     if choices.options.reshard.is_some() {
         return Err(("data.reshard", divided.into()));
@@ -288,7 +287,7 @@ fn whole_weights(choices: &DataChoices) -> Result<(), (&'static str, String)> {
 
 /// For schemes that divide nothing.
 fn nothing_divided(choices: &DataChoices) -> Result<(), (&'static str, String)> {
-    whole_weights(choices)?;
+    require_full_weights(choices)?;
     match choices.shard {
         None => Ok(()),
         Some(_) => Err(("mesh.shard", "the scheme divides nothing: leave it out".into())),

@@ -1,10 +1,10 @@
 //! How a mixture of experts is spread over ranks: which tokens visit which experts, and how they get there and back.
 //!
 //! ```text
-//! own tokens ─► copies ─► exchanges ─► rows of own experts ─► grouped products ─► the same moves backwards ─► own tokens
+//! local tokens ─► copies ─► exchanges ─► rows of local experts ─► grouped products ─► the same moves backwards ─► local tokens
 //! ```
 //!
-//! A `Dispatcher` is the list of moves from a rank's own tokens to its experts' rows. Forward's combine and backward's
+//! A `Dispatcher` is the list of moves from a rank's tokens to its experts' rows. Forward's combine and backward's
 //! dispatch do the same moves in the other order, each turned round; backward's combine does them again as they are.
 //! The rank of an expert axis with the most to do stands for all: the others wait for it. Nothing here
 //! knows pipelines, kernels or the hardware.
@@ -68,7 +68,7 @@ pub struct Visits {
     /// Size of one token, h · e.
     pub token: Bytes,
     /// Tokens that a rank dispatches, T.
-    pub own: usize,
+    pub tokens: usize,
     /// Copies of them that experts take, T · k where none is dropped.
     pub sent: usize,
     /// Rows that the experts of the busiest rank compute, T · k · F where all ranks are alike.
@@ -81,7 +81,7 @@ pub struct Visits {
     pub expert: usize,
     /// Neighbouring ones of them that are in one node.
     pub inner: usize,
-    /// Ranks that share each expert and have tokens of their own, F.
+    /// Ranks that share each expert and have different tokens, F.
     pub expert_tensor: usize,
 }
 
@@ -101,7 +101,7 @@ pub enum Move {
     Tokens {
         /// Over which axis.
         axis: Axis,
-        /// Size of the tensor that a rank receives, its own part counted.
+        /// Size of the tensor that a rank receives, its part counted.
         bytes: Bytes,
     },
     /// A collective; the other way an all-gather is a reduce-scatter.
@@ -144,6 +144,6 @@ impl Visits {
 
     /// The copies that a rank makes of its tokens before they leave it.
     fn copy(&self) -> Move {
-        Move::Copy { tokens: self.own as f64 * self.token, copies: self.sent as f64 * self.token }
+        Move::Copy { tokens: self.tokens as f64 * self.token, copies: self.sent as f64 * self.token }
     }
 }

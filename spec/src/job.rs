@@ -21,6 +21,11 @@ pub struct Job {
 }
 
 impl Job {
+    /// With AdamW and clipped gradients.
+    pub fn new(sequence: usize, global_batch: usize, precision: Precision) -> Self {
+        Self { sequence, global_batch, precision, optimizer: "adamw".into(), gradient_clipping: true }
+    }
+
     /// Tokens in a step.
     pub fn tokens(&self) -> usize {
         self.sequence * self.global_batch

@@ -5,7 +5,7 @@
 //! use trainwright_spec::model::preset::preset;
 //! use trainwright_spec::plan::Plan;
 //!
-//! // Models and clusters have names in the catalog; files of people's own are read the same way.
+//! // Models and clusters have names in the catalog; users' files are read the same way.
 //! assert_eq!(preset("llama-3-8b")?.parameters(), 8_030_261_248);
 //! assert_eq!(Cluster::from_name("dgx-h100:16")?.gpus(), 128);
 //!

@@ -96,6 +96,13 @@ pub struct Block {
     pub mlp: Mlp,
 }
 
+impl Block {
+    /// A norm and attention, then a norm and the feed-forward part.
+    pub fn sequential(norm: Norm, attention: Attention, mlp: Mlp) -> Self {
+        Self { norm, norms: 2, parallel: false, attention, cross_attention: None, mlp }
+    }
+}
+
 /// A normalisation over the last dim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -124,7 +131,7 @@ pub struct Attention {
     pub mask: Mask,
     /// Whether queries and keys are rotated by position.
     pub rotary: bool,
-    /// Columns of each query and key head that are rotated; all of them if not given. Latent attention has its own.
+    /// Columns of each query and key head that are rotated; all of them if not given. Latent attention says how many in `latent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotary_head_dim: Option<usize>,
     /// θ of the rotation; 10,000 if it is not given.
@@ -158,9 +165,9 @@ pub struct Latent {
 pub enum Mask {
     /// Every key: encoders and cross-attention.
     Full,
-    /// The keys up to the query's own position.
+    /// The keys up to the query's position.
     Causal,
-    /// The last `n` keys up to the query's own position.
+    /// The last `n` keys up to the query's position.
     Window(usize),
 }
 
@@ -241,7 +248,7 @@ pub struct Embedding {
     pub position: Position,
     /// Width of the token embedding where it differs from `hidden`; a projection bridges them (OPT 350M).
     pub width: Option<usize>,
-    /// Sentence types with an embedding of their own (BERT: 2).
+    /// Sentence types with an embedding each (BERT: 2).
     pub token_types: usize,
     /// Norm after the embedding (BLOOM, BERT).
     pub norm: Option<Norm>,

@@ -145,7 +145,7 @@ pub struct Factors {
     pub tree_ll: f64,
     /// Tree with LL128 in one node, of what a tree is expected to reach.
     pub tree_ll128_one_node: f64,
-    /// The same over several nodes.
+    /// Tree with LL128 over several nodes, of what a tree is expected to reach.
     pub tree_ll128: f64,
     /// Trees whose nodes enter and leave by one GPU.
     pub tree_unbalanced: f64,

@@ -94,6 +94,30 @@ fn is_ring(scheme: &String) -> bool {
 }
 
 impl Plan {
+    /// A plan on one rank in which every choice is the plainest: microbatches of one sequence, one stage of all blocks, nothing
+    /// divided, recomputed or offloaded. Written as the base of others: `Plan { mesh, ..Plan::plain(model, stack, cluster, job) }`.
+    pub fn plain(model: Model, stack: Stack, cluster: Cluster, job: Job) -> Plan {
+        Plan {
+            micro_batch: 1,
+            schedule: "1f1b".into(),
+            virtual_stages: 1,
+            sequence_parallel: false,
+            tensor_scheme: one_dimensional(),
+            context_scheme: ring(),
+            data_sharding: "none".into(),
+            stages: vec![StageBlocks(vec![Recompute::None; model.layers()])],
+            state: StatePrecision::default(),
+            offload: Offload::default(),
+            data: DataOptions::default(),
+            mesh: Mesh::new(1, 1, 1),
+            experts: Routing::default(),
+            job,
+            stack,
+            cluster,
+            model,
+        }
+    }
+
     /// Reads and checks a plan. `origin` names the file in messages.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 
 /// A value and its source. In TOML: `{ value = "80 GiB", source = "NVIDIA A100 datasheet, 2021" }`.
 ///
-/// A person's own files may give the bare value; the catalog's tests require a source for every number.
+/// A user's files may give the bare value; the catalog's tests require a source for every number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sourced<T> {
     /// The value.
@@ -208,7 +208,7 @@ impl<T: Quantity> Serialize for Sourced<T> {
     }
 }
 
-/// A quantity read on its own, without a source.
+/// A quantity without a source.
 struct Bare<T>(T);
 
 impl<'de, T: Quantity> Deserialize<'de> for Bare<T> {

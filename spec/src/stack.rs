@@ -49,7 +49,7 @@ pub struct Stack {
     pub attention: AttentionKernel,
     /// Whether bias, activation, dropout and residual addition next to each other run as one kernel.
     pub fused_elementwise: bool,
-    /// Whether the kernels around it drop out too, with a mask that backward makes again: no kernel of its own, and nothing kept.
+    /// Whether the kernels around it drop out too, with a mask that backward makes again: no separate kernel, and nothing kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dropout_in_kernels: bool,
     /// Norms: one kernel, or mean, variance, normalisation and gain as a kernel each.
@@ -137,7 +137,7 @@ pub struct Stack {
     /// The meaning of a table's `ddp`; `none` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain_data_scheme: Option<String>,
-    /// Whether a head that would share the embedding's weights has its own where it is on another stage.
+    /// Whether a head that would share the embedding's weights has separate weights where it is on another stage.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unties_over_stages: bool,
     /// Of how many blocks in a row one is computed again whole where a table says `selective`; the attention core of

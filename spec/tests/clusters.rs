@@ -97,8 +97,8 @@ node = { gpu = "a100-80gb-sxm", gpus = 4, interconnect = { kind = "x", bandwidth
 fn a_file_may_name_the_catalog_at_any_level() {
     let check = |text: &str, nodes: usize, node: &str, gpu: &str, oversubscription: f64| {
         let cluster =
-            Cluster::from_toml(text, "some/own.toml").unwrap_or_else(|error| panic!("{text}\n{error}"));
-        assert_eq!(cluster.name, "own");
+            Cluster::from_toml(text, "some/cluster.toml").unwrap_or_else(|error| panic!("{text}\n{error}"));
+        assert_eq!(cluster.name, "cluster");
         assert_eq!((cluster.nodes, cluster.node.name.as_str()), (nodes, node));
         assert_eq!(cluster.node.gpu.name, gpu);
         assert_eq!(cluster.fabric.tapers()[0].oversubscription.value, oversubscription);
@@ -118,7 +118,7 @@ fn a_file_may_name_the_catalog_at_any_level() {
 fn a_gpu_without_a_generation_is_refused() {
     let mut cluster = toml::Table::try_from(Cluster::from_name("dgx-a100").unwrap()).unwrap();
     cluster["node"].as_table_mut().unwrap()["gpu"].as_table_mut().unwrap().remove("generation");
-    let message = Cluster::from_toml(&cluster.to_string(), "own.toml").unwrap_err().to_string();
+    let message = Cluster::from_toml(&cluster.to_string(), "cluster.toml").unwrap_err().to_string();
     assert!(message.contains("missing field `generation`"), "{message}");
     for (gpu, library) in [("mi300x-8", Some("rccl")), ("tpu-v4-host", Some("xla")), ("dgx-a100", None)] {
         assert_eq!(Cluster::from_name(gpu).unwrap().node.gpu.library.as_deref(), library, "{gpu}");
@@ -137,21 +137,21 @@ interconnect = "nvlink3-nvswitch"
 nics = { kind = "infiniband-hdr", count = 3, latency = "9 us" }
 "#;
     let (custom, dgx) =
-        (Cluster::from_toml(text, "own.toml").unwrap(), Cluster::from_name("dgx-a100:2").unwrap());
+        (Cluster::from_toml(text, "cluster.toml").unwrap(), Cluster::from_name("dgx-a100:2").unwrap());
     assert_eq!(custom.node.interconnect, dgx.node.interconnect);
     let (custom_nics, dgx_nics) = (custom.node.nics.unwrap(), dgx.node.nics.unwrap());
     assert_eq!(custom_nics.bandwidth, dgx_nics.bandwidth);
     assert_eq!((custom_nics.count.value, custom_nics.latency.value.get()), (3, 9e-6));
     let check = |from: &str, to: &str, expected: &str| {
-        let error = Cluster::from_toml(&text.replace(from, to), "own.toml").unwrap_err().to_string();
+        let error = Cluster::from_toml(&text.replace(from, to), "cluster.toml").unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     };
     check(
         "nvlink3-nvswitch",
         "nvlink3-nvswich",
-        "own.toml:6: `node.interconnect` is `nvlink3-nvswich`; unknown interconnect",
+        "cluster.toml:6: `node.interconnect` is `nvlink3-nvswich`; unknown interconnect",
     );
-    check("infiniband-hdr", "own-nic", "missing field `bandwidth`");
+    check("infiniband-hdr", "private-nic", "missing field `bandwidth`");
 }
 
 #[test]
@@ -159,66 +159,70 @@ fn a_file_that_does_not_fit_is_refused_with_file_line_key_and_what_is_allowed() 
     let check = |was: &str, is: &str, expected: &str| {
         assert!(FROM_FILE.contains(was), "{was}");
         let message =
-            Cluster::from_toml(&FROM_FILE.replacen(was, is, 1), "own.toml").unwrap_err().to_string();
+            Cluster::from_toml(&FROM_FILE.replacen(was, is, 1), "cluster.toml").unwrap_err().to_string();
         assert!(message.starts_with(expected), "{is}: {message}");
         assert!(!message.contains('\n'), "{is}: {message}");
     };
-    check("nodes = 2", "nodes = 0", "own.toml:2: `nodes` is 0; at least 1");
-    check("nodes = 2", "nodes = -2", "own.toml:2: `nodes`: invalid value: integer `-2`, expected usize");
-    check("nodes = 2", "nodes = 9000000", "own.toml:2: `nodes` is 9000000; at most 10000000 GPUs in all");
+    check("nodes = 2", "nodes = 0", "cluster.toml:2: `nodes` is 0; at least 1");
+    check("nodes = 2", "nodes = -2", "cluster.toml:2: `nodes`: invalid value: integer `-2`, expected usize");
+    check("nodes = 2", "nodes = 9000000", "cluster.toml:2: `nodes` is 9000000; at most 10000000 GPUs in all");
     check(
         "nodes = 2",
         "nods = 2",
-        "own.toml:2: `nods`: unknown field `nods`, expected one of `name`, `nodes`",
+        "cluster.toml:2: `nods`: unknown field `nods`, expected one of `name`, `nodes`",
     );
-    check("nodes = 2", "", "own.toml:1: missing field `nodes`");
-    check("nodes = 2", "nodes = ", "own.toml:2: ");
+    check("nodes = 2", "", "cluster.toml:1: missing field `nodes`");
+    check("nodes = 2", "nodes = ", "cluster.toml:2: ");
     check(
         "\"a100-80gb-sxm\"",
         "\"a100-80\"",
-        "own.toml:3: `node.gpu` is `a100-80`; unknown gpu `a100-80` (nearest: a100-",
+        "cluster.toml:3: `node.gpu` is `a100-80`; unknown gpu `a100-80` (nearest: a100-",
     );
-    check("gpus = 4", "gpus = 0", "own.toml:3: `node.gpus` is 0; at least 1");
-    check("gpus = 4", "gpus = 1.5", "own.toml:3: `node.gpus`: 1.5 is out of range");
+    check("gpus = 4", "gpus = 0", "cluster.toml:3: `node.gpus` is 0; at least 1");
+    check("gpus = 4", "gpus = 1.5", "cluster.toml:3: `node.gpus`: 1.5 is out of range");
     check(
         "\"100 GB/s\"",
         "\"0 GB/s\"",
-        "own.toml:3: `node.interconnect.bandwidth` is 0 GB/s; at least 0.001 GB/s",
+        "cluster.toml:3: `node.interconnect.bandwidth` is 0 GB/s; at least 0.001 GB/s",
     );
     check(
         "\"100 GB/s\"",
         "\"100 GBps\"",
-        "own.toml:3: `node.interconnect.bandwidth`: `100 GBps` is not a number followed by one of GB/s",
+        "cluster.toml:3: `node.interconnect.bandwidth`: `100 GBps` is not a number followed by one of GB/s",
     );
-    check("\"100 GB/s\"", "-1", "own.toml:3: `node.interconnect.bandwidth`: -1 is out of range");
-    check("\"100 GB/s\"", "inf", "own.toml:3: `node.interconnect.bandwidth`: inf is out of range");
-    check("0.5", "1.5", "own.toml:3: `node.interconnect.efficiency` is 1.5; from 0.01 to 1");
-    check("0.5", "0", "own.toml:3: `node.interconnect.efficiency` is 0; from 0.01 to 1");
-    check("\"2 us\"", "\"2 s\"", "own.toml:3: `node.interconnect.latency` is 2.00 s; between 0 and 1 s");
-    check("nics =", "nicks =", "own.toml:3: `node.nicks`: unknown field `nicks`");
-    check("count = 2", "count = 0", "own.toml:3: `node.nics.count` is 0; at least 1");
-    check("efficiency = 1,", "efficiency = 0,", "own.toml:3: `node.nics.efficiency` is 0; from 0.01 to 1");
+    check("\"100 GB/s\"", "-1", "cluster.toml:3: `node.interconnect.bandwidth`: -1 is out of range");
+    check("\"100 GB/s\"", "inf", "cluster.toml:3: `node.interconnect.bandwidth`: inf is out of range");
+    check("0.5", "1.5", "cluster.toml:3: `node.interconnect.efficiency` is 1.5; from 0.01 to 1");
+    check("0.5", "0", "cluster.toml:3: `node.interconnect.efficiency` is 0; from 0.01 to 1");
+    check("\"2 us\"", "\"2 s\"", "cluster.toml:3: `node.interconnect.latency` is 2.00 s; between 0 and 1 s");
+    check("nics =", "nicks =", "cluster.toml:3: `node.nicks`: unknown field `nicks`");
+    check("count = 2", "count = 0", "cluster.toml:3: `node.nics.count` is 0; at least 1");
+    check(
+        "efficiency = 1,",
+        "efficiency = 0,",
+        "cluster.toml:3: `node.nics.efficiency` is 0; from 0.01 to 1",
+    );
     check(
         "\n",
         "\nfabric.oversubscription = 0.5\n",
-        "own.toml:2: `fabric.oversubscription` is 0.5; from 1 (non-blocking) to 1000",
+        "cluster.toml:2: `fabric.oversubscription` is 0.5; from 1 (non-blocking) to 1000",
     );
     check(
         "\n",
         "\nfabric = { oversubscription = 1, pod_nodes = 0 }\n",
-        "own.toml:2: `fabric.pod_nodes` is 0; at least 1",
+        "cluster.toml:2: `fabric.pod_nodes` is 0; at least 1",
     );
     let nics =
         ", nics = { kind = \"y\", count = 2, bandwidth = \"100 Gbit/s\", efficiency = 1, latency = 0 }";
-    check(nics, "", "own.toml:3: `node.nics` is missing; 2 nodes can only work together over NICs");
+    check(nics, "", "cluster.toml:3: `node.nics` is missing; 2 nodes can only work together over NICs");
 }
 
 #[test]
 fn a_reference_with_a_slash_or_the_ending_toml_is_a_file() {
-    let message = Cluster::reference("nowhere/own.toml").unwrap_err().to_string();
-    assert!(message.starts_with("nowhere/own.toml: "), "{message}");
-    let message = Cluster::reference("own.toml").unwrap_err().to_string();
-    assert!(message.starts_with("own.toml: "), "{message}");
+    let message = Cluster::reference("nowhere/cluster.toml").unwrap_err().to_string();
+    assert!(message.starts_with("nowhere/cluster.toml: "), "{message}");
+    let message = Cluster::reference("cluster.toml").unwrap_err().to_string();
+    assert!(message.starts_with("cluster.toml: "), "{message}");
     let entry = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalog/clusters/selene.toml");
     assert_eq!(
         Cluster::reference(&entry.display().to_string()).unwrap(),
@@ -241,13 +245,13 @@ nics = { kind = "y", count = 2, bandwidth = "100 Gbit/s", efficiency = 1, latenc
 fn a_wiring_or_a_fabric_that_cannot_be_is_refused_with_its_key() {
     let wiring = |wiring: &str, expected: &str| {
         let text = LINKED.replace("\"switched\"", wiring);
-        let message = Cluster::from_toml(&text, "own.toml").unwrap_err().to_string();
+        let message = Cluster::from_toml(&text, "cluster.toml").unwrap_err().to_string();
         assert!(message.contains(expected), "{wiring}: {message}");
         assert!(!message.contains('\n'), "{wiring}: {message}");
     };
-    let pairs = "own.toml:6: `node.interconnect.wiring.pairs.links";
-    let bridges = "own.toml:6: `node.interconnect.wiring.bridges";
-    wiring("\"ring\"", "own.toml:6: `node.interconnect.wiring`: unknown variant `ring`, expected one of");
+    let pairs = "cluster.toml:6: `node.interconnect.wiring.pairs.links";
+    let bridges = "cluster.toml:6: `node.interconnect.wiring.bridges";
+    wiring("\"ring\"", "cluster.toml:6: `node.interconnect.wiring`: unknown variant `ring`, expected one of");
     wiring(
         "{ pairs = { links = [[0, 4, 1]] } }",
         &format!("{pairs}.0` is [0, 4, 1]; the node's GPUs are 0 to 3"),
@@ -266,7 +270,7 @@ fn a_wiring_or_a_fabric_that_cannot_be_is_refused_with_its_key() {
     );
     wiring(
         "{ pairs = { links = [[0, 1, 2], [1, 2, 2], [2, 3, 2]] } }, links = 3",
-        "own.toml:6: `node.interconnect.links` is 3; at least the 4 that the wiring uses",
+        "cluster.toml:6: `node.interconnect.links` is 3; at least the 4 that the wiring uses",
     );
     wiring(
         "{ bridges = { gpus_per_socket = 2 } }",
@@ -282,15 +286,16 @@ fn a_wiring_or_a_fabric_that_cannot_be_is_refused_with_its_key() {
     );
 
     let many = LINKED.replace("gpus = 4", "gpus = 300").replace("switched", "direct");
-    let message = Cluster::from_toml(&many, "own.toml").unwrap_err().to_string();
+    let message = Cluster::from_toml(&many, "cluster.toml").unwrap_err().to_string();
     assert!(
-        message.starts_with("own.toml:5: `node.gpus` is 300; at most 256 GPUs in a node unless"),
+        message.starts_with("cluster.toml:5: `node.gpus` is 300; at most 256 GPUs in a node unless"),
         "{message}"
     );
 
     let fabric = |fabric: &str, expected: &str| {
-        let message = Cluster::from_toml(&format!("{LINKED}{fabric}"), "own.toml").unwrap_err().to_string();
-        assert!(message.starts_with("own.toml"), "{fabric}: {message}");
+        let message =
+            Cluster::from_toml(&format!("{LINKED}{fabric}"), "cluster.toml").unwrap_err().to_string();
+        assert!(message.starts_with("cluster.toml"), "{fabric}: {message}");
         assert!(message.contains(expected), "{fabric}: {message}");
         assert!(!message.contains('\n'), "{fabric}: {message}");
     };
@@ -323,17 +328,20 @@ fn a_wiring_or_a_fabric_that_cannot_be_is_refused_with_its_key() {
     fabric("fat_tree = { levels = [] }", "`fabric.fat_tree.levels` is empty; at least one level");
     fabric(
         "fat_tree = { levels = [{ nodes = 1, oversubscription = 0.5 }] }",
-        "own.toml:9: `fabric.fat_tree.levels.0.oversubscription` is 0.5; from 1 (non-blocking) to 1000",
+        "cluster.toml:9: `fabric.fat_tree.levels.0.oversubscription` is 0.5; from 1 (non-blocking) to 1000",
     );
     let levels = |nodes: usize, ratio: usize| {
         format!(
             "fat_tree.levels = [\n{{ nodes = 2, oversubscription = 2 }},\n{{ nodes = {nodes}, oversubscription = {ratio} }}]"
         )
     };
-    fabric(&levels(3, 2), "own.toml:11: `fabric.fat_tree.levels.1.nodes` is 3; a multiple of the 2 nodes");
+    fabric(
+        &levels(3, 2),
+        "cluster.toml:11: `fabric.fat_tree.levels.1.nodes` is 3; a multiple of the 2 nodes",
+    );
     fabric(
         &levels(4, 1),
-        "own.toml:11: `fabric.fat_tree.levels.1.oversubscription` is 1; at least the 2 of the level below",
+        "cluster.toml:11: `fabric.fat_tree.levels.1.oversubscription` is 1; at least the 2 of the level below",
     );
     fabric("rail_optimised = { pod_nodes = 0 }", "`fabric.rail_optimised.pod_nodes` is 0; at least 1");
     fabric("dragonfly = { nodes_per_router = 1 }", "missing field `routers_per_group`");
@@ -359,7 +367,7 @@ fn a_wiring_or_a_fabric_that_cannot_be_is_refused_with_its_key() {
             "links = [{{ between = [\"node0\", \"leaf\"], bandwidth = \"1 GB/s\", latency = 0 }},\n{{ between = {between}, bandwidth = {bandwidth}, latency = {latency} }}]"
         )
     };
-    let line = "own.toml:10: `fabric.links.1";
+    let line = "cluster.toml:10: `fabric.links.1";
     fabric(
         &cable(r#"["node1", "leaf"]"#, "0", "0"),
         &format!("{line}.bandwidth` is 0 GB/s; at least 0.001 GB/s"),

@@ -186,7 +186,7 @@ fn every_kind_has_an_algorithm_everywhere() {
 }
 
 #[test]
-fn algorithms_have_names_of_their_own() {
+fn algorithms_have_different_names() {
     let mut names: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name()).collect();
     names.sort_unstable();
     names.dedup();
@@ -256,8 +256,8 @@ fn volumes_and_steps_are_those_of_the_textbook() {
     check(&TwoLevel, AllReduce, [32, 8, 1], 31.0 / 16.0, 20);
     // All-to-all on 4 nodes of 8: 7 messages inside of 4 parts, then 3 between of 8: 28/32 + 24/32.
     check(&TwoLevel, AllToAll, [32, 8, 1], 52.0 / 32.0, 10);
-    // 4 nodes of 8: n to the switch and an eighth of n back to it, an eighth to the fabric; up, own part, fabric
-    // and back, own part, all: 6 steps.
+    // 4 nodes of 8: n to the switch and an eighth of n back to it, an eighth to the fabric; up, the rank's part, fabric
+    // and back, the rank's part, all: 6 steps.
     check(&InSwitchCollNet, AllReduce, [32, 8, 1], 1.0 + 2.0 / 8.0, 6);
     // Without switches inside: 7 eighths to the others, an eighth to the fabric, 7 eighths to the others; 4 steps.
     check(&CollNet, AllReduce, [32, 8, 1], 15.0 / 8.0, 4);
@@ -268,7 +268,7 @@ fn volumes_and_steps_are_those_of_the_textbook() {
 #[test]
 fn a_switch_adds_and_copies_for_its_node() {
     // Of 8 ranks, in units of n: what a rank that is not the root sends and gets, then the root. The switch copies to
-    // all alike, so that a rank gets its own part of an all-gather back as well.
+    // all alike, so that a rank gets its part of an all-gather back as well.
     let check = |kind, [sends, gets]: [f64; 2], [root_sends, root_gets]: [f64; 2]| {
         let steps = InSwitch.steps(kind, Layout::new(8, 8, 4).unwrap()).unwrap();
         let hops = if kind == AllReduce { 4 } else { 2 };
@@ -297,7 +297,7 @@ fn a_surplus_over_a_power_of_two_costs_two_steps() {
 
 #[test]
 fn a_server_carries_the_tensor_for_everybody() {
-    // 7 others send n to rank 0 and get n back: with the server's own part, 8 n each way.
+    // 7 others send n to rank 0 and get n back: with the server's part, 8 n each way.
     let steps = ParameterServer.steps(AllReduce, Layout::flat(8).unwrap()).unwrap();
     assert_eq!(steps.count(), 2);
     assert_eq!([sent(&steps, 0), received(&steps, 0)], [7.0, 7.0]);
@@ -352,7 +352,7 @@ fn trees_are_as_deep_as_the_logarithm_and_balanced() {
         assert_eq!(count(nodes, 1, 8), 2 * log + 7, "{nodes} nodes, 8 pieces");
     }
     assert_eq!(count(64, 8, 1), 2 * (3 + 7));
-    // With switches inside: up, own parts, the trees, own parts, all.
+    // With switches inside: up, each rank's part, the trees, each rank's part, all.
     let through_switches = InSwitch.steps(AllReduce, Layout::new(64, 8, 1).unwrap()).unwrap();
     assert_eq!(through_switches.count(), 2 + 2 * 3 + 2);
     let algorithms = [&DoubleBinaryTree as &dyn Algorithm, &InSwitch];

@@ -39,7 +39,7 @@ pub struct ImportArguments {
     /// The CSV of a pipeline schedule that torchtitan's configuration names
     #[arg(long, value_name = "FILE")]
     pub schedule_csv: Option<String>,
-    /// Software that runs it (see `show stacks`) [default: the tool's own]
+    /// Software that runs it (see `show stacks`) [default: the tool's]
     #[arg(long, value_parser = stacks())]
     pub stack: Option<String>,
     /// Write the plan to this TOML file; `-` is standard output

@@ -70,7 +70,7 @@ pub struct RunArguments {
     /// Make a fault: death, stall or nan, on a rank, in a step, before an op of it (`death:1:3:20`)
     #[arg(long, value_name = "KIND:RANK:STEP:OP", value_parser = drill)]
     pub drill: Option<Drill>,
-    /// How ranks reach each other: as threads of this process, or each in a process of its own that a launcher starts
+    /// How ranks reach each other: as threads of this process, or each in a separate process that a launcher starts
     /// with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (the names of MPI's launchers and Slurm are known too); left
     /// out: as processes where an MPI launcher started several
     #[arg(long, value_enum)]

@@ -10,7 +10,7 @@ use trainwright_sim::replay::traced_cost;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Op, RankProgram};
 
-/// Up to this number every rank has its own file: a replay needs all of them.
+/// Up to this number every rank has a separate file: a replay needs all of them.
 const MOST_FILES: usize = 256;
 
 /// Writes `trainwright.RANK.et` for each rank and `groups.json`, the ranks of each group that collectives name.

@@ -112,7 +112,7 @@ fn links(links: &[Link], gpu: &str, [date, versions]: [&str; 2]) -> String {
 /// # Errors
 /// A device that cannot be used, a plan that it does not run, a rank that stops, and a table that cannot be read.
 pub fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Validated, CliError> {
-    let mut plan = arguments.device.own_stack(plan)?;
+    let mut plan = arguments.device.with_executor_stack(plan)?;
     match &arguments.profile {
         Some(folder) => {
             let table = Path::new(folder).join(TABLE).display().to_string();
@@ -134,7 +134,7 @@ pub fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Validated,
     let measured = ran.timeline;
     let times: Vec<Seconds> = times.collect();
     let mut compared = Comparison::new(&expected, std::slice::from_ref(&measured), &times);
-    // The ranks' own counts lack memory outside tensors.
+    // The ranks' counts lack memory outside tensors.
     let memory = ran.device_memory.into_iter().max_by_key(|memory| memory.peak);
     if let Some(memory) = memory {
         compared.peak_memory.measured = Bytes::new(memory.peak as f64);

@@ -88,7 +88,7 @@ fn settings(arguments: &RunArguments) -> Settings {
         device: arguments.device,
         graph: arguments.graph == Switch::On,
         attention: arguments.attention.map(|choice| match choice {
-            AttentionChoice::Own => AttentionBy::Own,
+            AttentionChoice::Own => AttentionBy::Ours,
             AttentionChoice::Cudnn => AttentionBy::Cudnn,
         }),
         deterministic: arguments.deterministic,

@@ -199,10 +199,10 @@ mod tests {
 
     #[test]
     fn each_launcher_is_understood() {
-        let check = |variables, place, own_local| {
+        let check = |variables, place, local_rank| {
             let known = known(variables);
             assert_eq!(rank_and_world(&known).unwrap(), place);
-            assert_eq!(local(&known).unwrap(), own_local);
+            assert_eq!(local(&known).unwrap(), local_rank);
         };
         check(&[("RANK", "1"), ("WORLD_SIZE", "4"), ("SLURM_PROCID", "0")], (1, 4), None);
         check(

@@ -62,6 +62,11 @@ pub fn drawing(timeline: &Timeline, columns: usize) -> String {
     draw(timeline, &Style::fitting(columns)) + &wrap(legend, 0)
 }
 
+/// Tokens a second, in all and on each GPU.
+pub fn tokens_per_s(forecast: &Forecast) -> String {
+    format!("{} ({} per GPU)", grouped(forecast.tokens_per_s), grouped(forecast.tokens_per_s_per_gpu))
+}
+
 /// Both ways in which people count it.
 pub fn mfu(forecast: &Forecast) -> String {
     format!(
@@ -132,14 +137,7 @@ fn figures(plan: &Plan, forecast: &Forecast, confidence: &Confidence) -> String 
     let mut figures = vec![("step time", forecast.step_time.to_string())];
     figures.extend(trust(forecast, confidence));
     figures.extend([
-        (
-            "tokens/s",
-            format!(
-                "{} ({} per GPU)",
-                grouped(forecast.tokens_per_s),
-                grouped(forecast.tokens_per_s_per_gpu)
-            ),
-        ),
+        ("tokens/s", tokens_per_s(forecast)),
         ("MFU", mfu(forecast)),
         ("HFU", hfu(forecast)),
         (

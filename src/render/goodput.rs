@@ -75,7 +75,7 @@ pub fn page(answer: &Answer) -> String {
     words::heading(&title) + &words::pairs(pairs)
 }
 
-/// The same as JSON.
+/// The answer as JSON.
 pub fn json(answer: &Answer) -> String {
     let days = answer.days();
     print(&json!({

@@ -1,10 +1,10 @@
 //! The answer of a command as one page for any browser.
 
 use super::compare::{self, Comparison};
-use super::forecast::{exposed, hfu, mfu};
+use super::forecast::{exposed, hfu, mfu, tokens_per_s};
 use super::table::Table;
 use super::what_if::{self, Page};
-use super::words::{choices, fit, gib, grouped, job_in_words, percent, recompute_cell};
+use super::words::{choices, fit, gib, job_in_words, percent, recompute_cell};
 use trainwright_lower::memory::RankMemory;
 use trainwright_pictures::html::{Bar, BarScale, Part, Section, TimelineData, page};
 use trainwright_pictures::plot::{Chart, chart_svg};
@@ -71,7 +71,7 @@ pub fn swept(of: &Page, chart: &Chart, fastest: Option<(&Answer, &Timeline)>) ->
         let name = if answer.point.is_empty() { short(&planned.plan) } else { answer.point.join(" ") };
         Some(Bar::of(name, &planned.forecast.report.mean))
     });
-    sections.push(Section::Bars(bars.take(MOST_BARS).collect(), BarScale::Own));
+    sections.push(Section::Bars(bars.take(MOST_BARS).collect(), BarScale::Bar));
     if let Some((answer, timeline)) = fastest
         && let Ok(planned) = &answer.outcome
     {
@@ -128,14 +128,7 @@ fn about(plan: &Plan) -> String {
 fn figures(plan: &Plan, forecast: &Forecast) -> Section {
     let rows = [
         ("step time", forecast.step_time.to_string()),
-        (
-            "tokens/s",
-            format!(
-                "{} ({} per GPU)",
-                grouped(forecast.tokens_per_s),
-                grouped(forecast.tokens_per_s_per_gpu)
-            ),
-        ),
+        ("tokens/s", tokens_per_s(forecast)),
         ("MFU", mfu(forecast)),
         ("HFU", hfu(forecast)),
         ("memory", fit(plan, forecast)),

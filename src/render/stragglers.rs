@@ -80,7 +80,7 @@ pub fn csv(found: &Stragglers) -> String {
     format!("sample,step_s\n{rows}")
 }
 
-/// The same as JSON.
+/// The answer as JSON.
 pub fn json(answer: &Answer) -> String {
     let found = answer.found;
     let quantiles: serde_json::Map<String, serde_json::Value> =

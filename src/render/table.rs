@@ -114,7 +114,7 @@ impl<'a, E> Table<'a, E> {
         }
     }
 
-    /// The same columns, all of them aligned to the left.
+    /// Aligns every column to the left.
     pub fn all_left(mut self) -> Self {
         self.columns.iter_mut().for_each(|(_, align)| *align = CellAlignment::Left);
         self

@@ -47,7 +47,7 @@ pub fn end(plan: &Plan, steps: &[StepReport]) -> String {
     let rate = warm_rate(plan, steps);
     let flops = flops_per_token(plan) * rate;
     let rate = words::grouped(rate.round());
-    format!("{rate} tokens/s, {:.1} GFLOP/s of the model's own work\n", flops / 1e9)
+    format!("{rate} tokens/s, {:.1} GFLOP/s of model FLOPs\n", flops / 1e9)
 }
 
 /// `between ranks: tensor on the GPU, data by NCCL`; empty for ranks on processors.

@@ -182,7 +182,7 @@ fn means(all: &[Validated]) -> String {
     )
 }
 
-/// The same as a page of documentation.
+/// The comparison as a page of documentation.
 pub fn markdown(all: &[Validated]) -> String {
     let machine = all.first().map_or("", |one| {
         one.plan.cluster.node.cores.as_ref().map_or("", |cores| cores.steps.source.as_str())

@@ -150,7 +150,7 @@ fn recompute_of<'a>(stages: impl Iterator<Item = &'a StageBlocks> + Clone) -> St
     }
 }
 
-/// The same for the narrow columns of tables: `12 full 30 sel 38 none`, but `selective`.
+/// `recompute_of` for the narrow columns of tables: `12 full 30 sel 38 none`, but `selective`.
 pub fn recompute_cell<'a>(stages: impl Iterator<Item = &'a StageBlocks> + Clone) -> String {
     let text = recompute_of(stages);
     if text.contains(' ') { text.replace("selective", "sel") } else { text }

@@ -30,7 +30,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::preset::preset;
@@ -100,28 +99,15 @@ impl From<Output> for Ran {
 /// GPT-2 medium on one DGX A100: small enough for debug builds, with every axis in use.
 fn small_plan() -> Plan {
     Plan {
-        micro_batch: 1,
-        schedule: "1f1b".into(),
-        virtual_stages: 1,
-        tensor_scheme: "1d".into(),
         sequence_parallel: true,
-        context_scheme: "ring".into(),
         data_sharding: "zero1".into(),
         stages: vec!["2 full, 10 none".parse().unwrap(), "12 none".parse().unwrap()],
-        state: Default::default(),
-        offload: Default::default(),
-        data: DataOptions::default(),
         mesh: Mesh::new(2, 2, 2),
-        experts: Default::default(),
-        job: Job {
-            sequence: 1024,
-            global_batch: 16,
-            precision: Precision::Bf16,
-            optimizer: "adamw".into(),
-            gradient_clipping: true,
-        },
-        stack: Stack::from_name("megatron-core").unwrap(),
-        cluster: Cluster::from_name("dgx-a100").unwrap(),
-        model: preset("gpt2-medium").unwrap(),
+        ..Plan::plain(
+            preset("gpt2-medium").unwrap(),
+            Stack::from_name("megatron-core").unwrap(),
+            Cluster::from_name("dgx-a100").unwrap(),
+            Job::new(1024, 16, Precision::Bf16),
+        )
     }
 }

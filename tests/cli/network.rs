@@ -264,7 +264,7 @@ fn plots_and_logs_are_written() {
     assert!(first.1.contains("broadcast over 16 GPUs on 2 nodes of dgx-a100:2"));
     assert!(first.2.starts_with(b"\x89PNG"));
     assert!(first == run("b"), "two runs differ");
-    // Its own log is read back: the forecast is as it was written.
+    // Its log is read back: the forecast is as it was written.
     let again = json(&folder, "--cluster dgx-a100:2 --log a.log");
     let errors =
         again["sweeps"][0]["rows"].as_array().unwrap().iter().map(|row| row["error"].as_f64().unwrap());
@@ -451,9 +451,9 @@ fn nccls_choice_can_be_forced() {
 fn a_network_that_cannot_be_is_refused_with_its_line() {
     let folder = Folder::new();
     let check = |text: &str, message: &str| {
-        folder.write("own.toml", text);
-        let ran = folder.run("network --cluster own.toml --collective all_reduce");
-        let expected = (format!("error: --cluster: own.toml:{message}\n"), 2, String::new());
+        folder.write("cluster.toml", text);
+        let ran = folder.run("network --cluster cluster.toml --collective all_reduce");
+        let expected = (format!("error: --cluster: cluster.toml:{message}\n"), 2, String::new());
         assert_eq!((ran.stderr, ran.code, ran.stdout), expected);
     };
     let cable = |node: usize, bandwidth: &str, latency: &str| {

@@ -113,11 +113,11 @@ fn a_trace_is_a_profile_that_a_forecast_uses() {
     let folder = folder();
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/formats/tests/data");
     let nsight =
-        format!("profile {fixtures}/two-steps.sqlite --precision bf16 --gpu a100-80gb-sxm --out own.csv");
+        format!("profile {fixtures}/two-steps.sqlite --precision bf16 --gpu a100-80gb-sxm --out rows.csv");
     let ran = folder.run(&nsight);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, "6 calls of 3 shapes\n"));
-    assert!(folder.read("own.csv").contains("\na100-80gb-sxm,gemm,m=4096 n=4096 k=1024,bf16,100,"));
-    let ran = folder.run("simulate plan.toml --profile own.csv --json");
+    assert!(folder.read("rows.csv").contains("\na100-80gb-sxm,gemm,m=4096 n=4096 k=1024,bf16,100,"));
+    let ran = folder.run("simulate plan.toml --profile rows.csv --json");
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     let zipped = std::fs::read(format!("{fixtures}/gpt-2-ranks.json.gz")).unwrap();
     let mut child = program(folder.0.path(), "profile - --gpu cpu").spawn().unwrap();

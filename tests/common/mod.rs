@@ -118,11 +118,8 @@ impl Draft {
             },
             experts: Default::default(),
             job: Job {
-                sequence: self.sequence,
-                global_batch: data * self.micro_batch * self.microbatches,
-                precision: self.precision,
                 optimizer: "adam".into(),
-                gradient_clipping: true,
+                ..Job::new(self.sequence, data * self.micro_batch * self.microbatches, self.precision)
             },
             stack: able(Stack::from_name(self.stack)?),
             cluster,

@@ -6,7 +6,6 @@ use trainwright_formats::chakra;
 use trainwright_formats::export::{export, exporter};
 use trainwright_lower::lower;
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::hf::from_hugging_face;
@@ -25,33 +24,20 @@ pub const CONFIG: &str = r#"{"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n
 /// Two stages of it on a node of eight GPUs.
 pub fn plan() -> Plan {
     Plan {
-        micro_batch: 1,
-        schedule: "1f1b".into(),
-        virtual_stages: 1,
-        tensor_scheme: "1d".into(),
         sequence_parallel: true,
-        context_scheme: "ring".into(),
         data_sharding: "zero1".into(),
         stages: vec!["1 full, 1 none".parse().unwrap(), "2 none".parse().unwrap()],
-        state: Default::default(),
-        offload: Default::default(),
-        data: DataOptions::default(),
         mesh: Mesh::new(2, 2, 2),
-        experts: Default::default(),
-        job: Job {
-            sequence: 64,
-            global_batch: 8,
-            precision: Precision::Bf16,
-            optimizer: "adamw".into(),
-            gradient_clipping: true,
-        },
-        stack: Stack::from_name("megatron-core").unwrap(),
-        cluster: Cluster::from_name("dgx-a100").unwrap(),
-        model: from_hugging_face(CONFIG, "small").unwrap(),
+        ..Plan::plain(
+            from_hugging_face(CONFIG, "small").unwrap(),
+            Stack::from_name("megatron-core").unwrap(),
+            Cluster::from_name("dgx-a100").unwrap(),
+            Job::new(64, 8, Precision::Bf16),
+        )
     }
 }
 
-/// The same with four experts in every block.
+/// `plan` with four experts in every block.
 pub fn mixture() -> Plan {
     let config = r#"{"model_type": "mixtral", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4,
         "num_hidden_layers": 4, "intermediate_size": 128, "vocab_size": 256, "num_local_experts": 4,

@@ -152,13 +152,7 @@ mod tests {
             let question = Question {
                 model: preset(model).unwrap(),
                 cluster: Cluster::from_name(cluster).unwrap(),
-                job: Job {
-                    sequence: 1024,
-                    global_batch,
-                    precision: Precision::Fp16,
-                    optimizer: "adamw".into(),
-                    gradient_clipping: true,
-                },
+                job: Job::new(1024, global_batch, Precision::Fp16),
                 stack: Stack::from_name("megatron-core").unwrap(),
                 pins: Pins::default(),
                 risk: Risk::default(),

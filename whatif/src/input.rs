@@ -203,7 +203,7 @@ fn gpu(scenario: &mut Scenario, value: &str) -> Result<(), String> {
 /// Multiplies the peaks; the kernels' efficiencies and overheads stay.
 fn peak(scenario: &mut Scenario, value: &str) -> Result<(), String> {
     let Change::Times(factor) = Change::parse(value)? else {
-        return Err(format!("`{value}` is not a factor such as x2: every precision has a peak of its own"));
+        return Err(format!("`{value}` is not a factor such as x2: each precision has a separate peak"));
     };
     for peak in scenario.cluster_mut().node.gpu.peak.values_mut() {
         peak.value = factor * peak.value;

@@ -23,13 +23,7 @@
 //! let question = Question {
 //!     model: preset("gpt2")?,
 //!     cluster: Cluster::from_name("dgx-a100")?,
-//!     job: Job {
-//!         sequence: 1024,
-//!         global_batch: 64,
-//!         precision: Precision::Bf16,
-//!         optimizer: "adamw".into(),
-//!         gradient_clipping: true,
-//!     },
+//!     job: Job::new(1024, 64, Precision::Bf16),
 //!     stack: Stack::from_name("megatron-core")?,
 //!     pins: Pins { pipeline: Some(1), micro_batch: Some(4), ..Pins::default() },
 //!     risk: Risk::default(),

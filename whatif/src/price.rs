@@ -54,7 +54,7 @@ pub fn instances() -> Vec<(&'static str, Instance)> {
 }
 
 /// The list price of a cluster's GPUs: of its node where a list has it, else the middle one of the lists' prices of
-/// its GPU, the lower of two. None where no list has the GPU.
+/// its GPU, the lower of two. `None` if no list has the GPU.
 pub fn list_price(cluster: &Cluster) -> Option<Price> {
     let all = instances();
     if let Some((provider, offer)) =

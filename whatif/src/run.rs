@@ -115,13 +115,7 @@ mod tests {
     fn a_run_costs_its_gpu_hours() {
         // 1e9 tokens in steps of 1024 x 1000: 976.6, so 977 steps of 36 s are 9.77 hours of 16 GPUs at 2 dollars.
         let cluster = Cluster::from_name("dgx-h100:2").unwrap();
-        let job = Job {
-            sequence: 1000,
-            global_batch: 1024,
-            precision: Precision::Bf16,
-            optimizer: "adamw".into(),
-            gradient_clipping: true,
-        };
+        let job = Job::new(1000, 1024, Precision::Bf16);
         let price = Price { per_gpu: DollarsPerHour::new(2.0), source: "test".into() };
         let rates = Rates { price: Some(price), pue: 1.5, tokens: None };
         let run = Run::of(

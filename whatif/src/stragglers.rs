@@ -71,7 +71,7 @@ pub struct RankWaits {
     /// Idle time of all other ranks together because this one is late.
     #[serde(rename = "waited_for_s")]
     pub waited_for: Seconds,
-    /// The same when all are equally fast: waits that the schedule itself causes.
+    /// `waited_for` when all are equally fast: waits that the schedule itself causes.
     #[serde(rename = "waited_for_undisturbed_s")]
     pub waited_for_undisturbed: Seconds,
 }
@@ -86,7 +86,7 @@ pub struct PairWaits {
     /// For how long, in the mean over samples.
     #[serde(rename = "waits_s")]
     pub waits: Seconds,
-    /// The same when all are equally fast.
+    /// `waits` when all are equally fast.
     #[serde(rename = "undisturbed_s")]
     pub undisturbed: Seconds,
 }

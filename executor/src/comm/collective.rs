@@ -29,16 +29,16 @@ pub(crate) enum Neighbour {
 
 /// The sends and receives of one member in a step.
 #[derive(Debug, Default)]
-struct OwnStep {
+struct MemberStep {
     sends: Vec<(usize, Chunks)>,
     receives: Vec<(usize, Chunks, Effect)>,
 }
 
 /// The steps of one member.
 #[derive(Debug)]
-struct OwnSteps {
+struct MemberSteps {
     chunks: usize,
-    steps: Vec<OwnStep>,
+    steps: Vec<MemberStep>,
 }
 
 /// Performs collectives for one rank.
@@ -46,7 +46,7 @@ pub(crate) struct Communicator<'a> {
     transport: &'a dyn Transport,
     /// `None` if the rank computes on the host.
     on_gpu: Option<OnGpu<'a>>,
-    known: BTreeMap<(CollectiveKind, usize, usize), OwnSteps>,
+    known: BTreeMap<(CollectiveKind, usize, usize), MemberSteps>,
 }
 
 /// How a rank reaches others from its GPU.
@@ -64,7 +64,7 @@ impl<'a> Communicator<'a> {
         Self { transport, on_gpu: None, known: BTreeMap::new() }
     }
 
-    /// The same for a rank that others reach on its GPU.
+    /// Also over the GPU of this rank, where others reach it.
     pub fn on_gpu(self, on_gpu: OnGpu<'a>) -> Self {
         Self { on_gpu: Some(on_gpu), ..self }
     }
@@ -74,10 +74,10 @@ impl<'a> Communicator<'a> {
         self.perform(CollectiveKind::AllReduce, members, data, combine)
     }
 
-    /// All-gathers: every member's `own`, of equal length, concatenated.
-    pub fn all_gather(&mut self, members: &Members, own: &[f32]) -> Result<Vec<f32>, Fault> {
-        let mut all = take_buffer(own.len() * members.ranks.len());
-        all[own.len() * members.place..][..own.len()].copy_from_slice(own);
+    /// All-gathers: the `shard` of every member, all of equal length, concatenated.
+    pub fn all_gather(&mut self, members: &Members, shard: &[f32]) -> Result<Vec<f32>, Fault> {
+        let mut all = take_buffer(shard.len() * members.ranks.len());
+        all[shard.len() * members.place..][..shard.len()].copy_from_slice(shard);
         self.perform(CollectiveKind::AllGather, members, &mut all, Combine::Sum)?;
         Ok(all)
     }
@@ -86,10 +86,10 @@ impl<'a> Communicator<'a> {
     pub fn reduce_scatter(&mut self, members: &Members, mut data: Vec<f32>) -> Result<Vec<f32>, Fault> {
         self.perform(CollectiveKind::ReduceScatter, members, &mut data, Combine::Sum)?;
         let length = data.len() / members.ranks.len();
-        let mut own = take_buffer(length);
-        own.copy_from_slice(&data[length * members.place..][..length]);
+        let mut shard = take_buffer(length);
+        shard.copy_from_slice(&data[length * members.place..][..length]);
         return_buffer(data);
-        Ok(own)
+        Ok(shard)
     }
 
     /// Sends each member its message. Returns what each of them sent, in their order. The messages may differ in length.
@@ -98,33 +98,33 @@ impl<'a> Communicator<'a> {
         members: &Members,
         mut messages: Vec<Vec<f32>>,
     ) -> Result<Vec<Vec<f32>>, Fault> {
-        let (own, tag) = (members.own_rank(), Tag::Group(members.group));
+        let (rank, tag) = (members.rank(), Tag::Group(members.group));
         let mut received: Vec<Vec<f32>> = members.ranks.iter().map(|_| Vec::new()).collect();
         received[members.place] = std::mem::take(&mut messages[members.place]);
         for (member, message) in messages.into_iter().enumerate().filter(|(to, _)| *to != members.place) {
-            self.transport.send(Envelope { from: own, to: members.ranks[member], tag }, message);
+            self.transport.send(Envelope { from: rank, to: members.ranks[member], tag }, message);
         }
         for (member, message) in received.iter_mut().enumerate().filter(|(from, _)| *from != members.place) {
-            *message = self.transport.receive(Envelope { from: members.ranks[member], to: own, tag })?;
+            *message = self.transport.receive(Envelope { from: members.ranks[member], to: rank, tag })?;
         }
         Ok(received)
     }
 
-    /// Broadcasts the numbers of the member at `root`, which passes `own`.
+    /// Broadcasts `message` from the member at `root`; the others pass `None`.
     pub fn broadcast(
         &mut self,
         members: &Members,
         root: usize,
-        own: Option<Vec<f32>>,
+        message: Option<Vec<f32>>,
     ) -> Result<Vec<f32>, Fault> {
-        let (rank, tag) = (members.own_rank(), Tag::Group(members.group));
-        let Some(own) = own else {
+        let (rank, tag) = (members.rank(), Tag::Group(members.group));
+        let Some(message) = message else {
             return self.transport.receive(Envelope { from: members.ranks[root], to: rank, tag });
         };
         for to in members.others() {
-            self.transport.send(Envelope { from: rank, to, tag }, own.clone());
+            self.transport.send(Envelope { from: rank, to, tag }, message.clone());
         }
-        Ok(own)
+        Ok(message)
     }
 
     /// The sum of every member's `data`, at `root`.
@@ -134,16 +134,16 @@ impl<'a> Communicator<'a> {
         root: usize,
         data: Vec<f32>,
     ) -> Result<Option<Vec<f32>>, Fault> {
-        let (rank, tag) = (members.own_rank(), Tag::Group(members.group));
+        let (rank, tag) = (members.rank(), Tag::Group(members.group));
         if members.place != root {
             self.transport.send(Envelope { from: rank, to: members.ranks[root], tag }, data);
             return Ok(None);
         }
-        let mut own = Some(data);
+        let mut local = Some(data);
         let mut sum: Option<Vec<f32>> = None;
         for from in &members.ranks {
             let summand = match *from == rank {
-                true => own.take().expect("a member is once in its group"),
+                true => local.take().expect("a member is once in its group"),
                 false => self.transport.receive(Envelope { from: *from, to: rank, tag })?,
             };
             match &mut sum {
@@ -154,14 +154,14 @@ impl<'a> Communicator<'a> {
         Ok(sum)
     }
 
-    /// Whether `own` is true on every member: the first one collects the answers and sends the result.
-    pub fn all_agree(&self, members: &Members, own: bool) -> Result<bool, Fault> {
-        let (rank, first, tag) = (members.own_rank(), members.ranks[0], Tag::Group(members.group));
+    /// Whether `vote` is true on every member: the first one collects the answers and sends the result.
+    pub fn all_agree(&self, members: &Members, vote: bool) -> Result<bool, Fault> {
+        let (rank, first, tag) = (members.rank(), members.ranks[0], Tag::Group(members.group));
         if members.place != 0 {
-            self.transport.send_bytes(Envelope { from: rank, to: first, tag }, vec![own.into()]);
+            self.transport.send_bytes(Envelope { from: rank, to: first, tag }, vec![vote.into()]);
             return Ok(self.transport.receive_bytes(Envelope { from: first, to: rank, tag })? == [1]);
         }
-        let mut all = own;
+        let mut all = vote;
         for from in members.others() {
             all &= self.transport.receive_bytes(Envelope { from, to: rank, tag })? == [1];
         }
@@ -181,9 +181,9 @@ impl<'a> Communicator<'a> {
         let count = members.ranks.len();
         let [next, before] = [1, count - 1].map(|step| members.ranks[(members.place + step) % count]);
         let (to, from) = if to == Neighbour::Next { (next, before) } else { (before, next) };
-        let (own, tag) = (members.own_rank(), Tag::Group(members.group));
-        self.transport.send(Envelope { from: own, to, tag }, message);
-        self.transport.receive(Envelope { from, to: own, tag })
+        let (rank, tag) = (members.rank(), Tag::Group(members.group));
+        self.transport.send(Envelope { from: rank, to, tag }, message);
+        self.transport.receive(Envelope { from, to: rank, tag })
     }
 
     fn perform(
@@ -194,13 +194,13 @@ impl<'a> Communicator<'a> {
         combine: Combine,
     ) -> Result<(), Fault> {
         let key = (kind, members.ranks.len(), members.place);
-        let own = self.known.entry(key).or_insert_with(|| OwnSteps::of(kind, members));
-        let length = data.len().div_ceil(own.chunks);
-        let whole = data.len();
-        let range = |chunk: usize| (chunk * length).min(whole)..((chunk + 1) * length).min(whole);
-        let own_rank = members.own_rank();
+        let ring = self.known.entry(key).or_insert_with(|| MemberSteps::of(kind, members));
+        let length = data.len().div_ceil(ring.chunks);
+        let total = data.len();
+        let range = |chunk: usize| (chunk * length).min(total)..((chunk + 1) * length).min(total);
+        let rank = members.rank();
         let tag = Tag::Group(members.group);
-        for step in &own.steps {
+        for step in &ring.steps {
             for (to, chunks) in &step.sends {
                 let mut message = take_buffer(chunks.iter().map(|chunk| range(chunk).len()).sum());
                 let mut at = 0;
@@ -208,11 +208,11 @@ impl<'a> Communicator<'a> {
                     message[at..at + range.len()].copy_from_slice(&data[range.clone()]);
                     at += range.len();
                 }
-                self.transport.send(Envelope { from: own_rank, to: members.ranks[*to], tag }, message);
+                self.transport.send(Envelope { from: rank, to: members.ranks[*to], tag }, message);
             }
             for (from, chunks, effect) in &step.receives {
                 let message =
-                    self.transport.receive(Envelope { from: members.ranks[*from], to: own_rank, tag })?;
+                    self.transport.receive(Envelope { from: members.ranks[*from], to: rank, tag })?;
                 let mut at = 0;
                 for range in chunks.iter().map(range) {
                     let arrived = &message[at..at + range.len()];
@@ -230,25 +230,25 @@ impl<'a> Communicator<'a> {
     }
 }
 
-impl OwnSteps {
+impl MemberSteps {
     /// Those of a ring.
     fn of(kind: CollectiveKind, members: &Members) -> Self {
         let layout = Layout::flat(members.ranks.len()).expect("a group has ranks");
         let steps = Ring.steps(kind, layout).expect("a ring reduces and gathers");
-        let own = |transfers: Vec<trainwright_spec::collective::Transfer>| {
+        let of_member = |transfers: Vec<trainwright_spec::collective::Transfer>| {
             let place = members.place as u32;
-            let mut own = OwnStep::default();
+            let mut step = MemberStep::default();
             for transfer in transfers {
                 if transfer.from == place {
-                    own.sends.push((transfer.to as usize, transfer.chunks));
+                    step.sends.push((transfer.to as usize, transfer.chunks));
                 }
                 if transfer.to == place {
-                    own.receives.push((transfer.from as usize, transfer.chunks, transfer.effect));
+                    step.receives.push((transfer.from as usize, transfer.chunks, transfer.effect));
                 }
             }
-            own
+            step
         };
-        Self { chunks: steps.chunks(), steps: steps.iter().map(own).collect() }
+        Self { chunks: steps.chunks(), steps: steps.iter().map(of_member).collect() }
     }
 }
 

@@ -119,7 +119,7 @@ impl Heartbeat {
         words.into_iter().flat_map(|word| (word as u64).to_le_bytes()).collect()
     }
 
-    /// Takes over the status that the rank's own process has sent.
+    /// Takes over the status that the rank's process has sent.
     fn set(&self, status: &[u8]) {
         let words: Vec<u64> = status.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let [step, ops, beats, call, op, waits, ended] = words[..] else { return };

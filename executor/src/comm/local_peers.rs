@@ -43,15 +43,15 @@ impl<'a> LocalPeers<'a> {
         &self,
         device: &dyn Device,
         members: &Members,
-        own: DeviceSlice,
+        local: DeviceSlice,
     ) -> Result<Vec<DeviceSlice>, Fault> {
-        let (rank, tag) = (members.own_rank(), Tag::Group(members.group));
-        let offer = Offer { numbers: own, event: device.record_event() };
+        let (rank, tag) = (members.rank(), Tag::Group(members.group));
+        let offer = Offer { numbers: local, event: device.record_event() };
         for to in members.others() {
             self.offers.put(Envelope { from: rank, to, tag }, offer.clone());
         }
         let seen = members.ranks.iter().map(|from| match *from == rank {
-            true => Ok(own),
+            true => Ok(local),
             false => self.receive_offer(device, Envelope { from: *from, to: rank, tag }),
         });
         seen.collect()
@@ -79,10 +79,10 @@ impl<'a> LocalPeers<'a> {
         width: usize,
     ) -> Result<Tensor, Fault> {
         let numbers = self.receive_offer(device, envelope)?;
-        let mut own = Tensor::any_on(device, numbers.length / width, width);
-        device.copy(own.slice_mut(), Slice::Device(numbers));
+        let mut copy = Tensor::any_on(device, numbers.length / width, width);
+        device.copy(copy.slice_mut(), Slice::Device(numbers));
         self.offers.put(envelope.back(), Offer { numbers, event: device.record_event() });
-        Ok(own)
+        Ok(copy)
     }
 
     /// Takes back the tensors that were read by now.

@@ -13,13 +13,13 @@ pub(crate) struct Members {
 
 impl Members {
     /// The global rank of this member.
-    pub fn own_rank(&self) -> usize {
+    pub fn rank(&self) -> usize {
         self.ranks[self.place]
     }
 
     /// The global ranks of the other members.
     pub fn others(&self) -> impl Iterator<Item = usize> + '_ {
-        let own = self.own_rank();
-        self.ranks.iter().copied().filter(move |rank| *rank != own)
+        let this = self.rank();
+        self.ranks.iter().copied().filter(move |rank| *rank != this)
     }
 }

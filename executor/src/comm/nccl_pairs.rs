@@ -4,7 +4,7 @@
 //! backward, DualPipeV's two directions. On a GPU everything waits only for what was enqueued before it, with one exception: a
 //! send is over when its receive is, which is enqueued later, and by another rank. Three rules make that harmless.
 //!
-//! 1. Messages from one rank to another have a communicator of their own, and on either rank a stream of their own. So a send
+//! 1. Messages from one rank to another have a separate communicator and, on either rank, a separate stream. So a send
 //!    waits behind sends to the same rank alone, and one direction never behind the other.
 //! 2. A receive is enqueued when a control message says that its send was, and receives in the order of the sends. A message
 //!    that arrives before it is wanted is kept.
@@ -52,12 +52,12 @@ impl<'a> NcclPairs<'a> {
     /// Those of `rank` among all, whose groups are numbered from `first` on.
     pub fn new(transport: &'a dyn Transport, all: &[Endpoints], rank: usize, first: usize) -> Self {
         let numbered = all.iter().zip(first..);
-        let own = numbered.filter(|((from, to), _)| [*from, *to].contains(&rank));
+        let of_rank = numbered.filter(|((from, to), _)| [*from, *to].contains(&rank));
         let pair = |(stream, (ends, group)): (usize, (&Endpoints, usize))| {
             let (sent, early) = (VecDeque::new(), BTreeMap::new());
             (*ends, Pair { group, stream, sent, early })
         };
-        Self { transport, rank, pairs: (PAIRS..).zip(own).map(pair).collect() }
+        Self { transport, rank, pairs: (PAIRS..).zip(of_rank).map(pair).collect() }
     }
 
     /// Those of this rank as groups, in the order of their numbers.
@@ -160,7 +160,7 @@ mod tests {
         (gpus().require)().inspect_err(|error| println!("skipped: {error}")).is_ok()
     }
 
-    /// What each of two ranks makes of the pair that they are, on an emulated GPU of its own.
+    /// Runs `work` on two ranks that are a pair, each on a separate emulated GPU.
     fn both<R: Send>(work: impl Fn(usize, &dyn Device, &mut NcclPairs) -> R + Sync) -> [R; 2] {
         let mailboxes = Mailboxes::new(2);
         let rank = |rank: usize| {
@@ -174,7 +174,7 @@ mod tests {
         };
         let rank = &rank;
         std::thread::scope(|scope| {
-            [0, 1].map(|own| scope.spawn(move || rank(own))).map(|own| own.join().unwrap())
+            [0, 1].map(|number| scope.spawn(move || rank(number))).map(|thread| thread.join().unwrap())
         })
     }
 

@@ -13,7 +13,7 @@ pub enum Route {
     Host,
     /// They share a GPU and a process: copies and sums on the GPU, for which the host does not wait.
     Device,
-    /// NCCL: each has a GPU of its own, or NCCL lets them share one.
+    /// NCCL: each has a separate GPU, or NCCL lets them share one.
     Nccl,
 }
 
@@ -57,9 +57,9 @@ impl Routes {
             return Ok(Self { locations, shared_by_nccl: false });
         };
         let rank = here.ranks[0];
-        let own =
+        let location =
             Location { process: rank, gpu: (device.gpu)(LocalRank { number: local_rank, is_process: true }) };
-        let Some(gpu) = own.gpu else {
+        let Some(gpu) = location.gpu else {
             let locations = (0..ranks).map(|process| Location { process, gpu: None }).collect();
             return Ok(Self { locations, shared_by_nccl: false });
         };
@@ -74,7 +74,7 @@ impl Routes {
         for from in 0..ranks {
             let gone = |fault| RunError::Rank { rank: from, step: 0, op: "start".into(), fault };
             if from == rank {
-                locations.push(own);
+                locations.push(location);
                 continue;
             }
             let mut message = here.transport.receive_bytes(envelope(from, rank)).map_err(gone)?;
@@ -101,17 +101,18 @@ impl Routes {
             .locations
             .iter()
             .enumerate()
-            .flat_map(|(index, own)| self.locations[..index].iter().map(move |other| (own, other)));
-        let mut on_gpus = pairs.filter(|(own, other)| own.gpu.is_some() && other.gpu.is_some());
-        on_gpus.any(|(own, other)| own.process == other.process && own.gpu != other.gpu)
+            .flat_map(|(index, one)| self.locations[..index].iter().map(move |other| (one, other)));
+        let mut on_gpus = pairs.filter(|(one, other)| one.gpu.is_some() && other.gpu.is_some());
+        on_gpus.any(|(one, other)| one.process == other.process && one.gpu != other.gpu)
     }
 
     /// How the members of a group communicate.
     pub fn group(&self, ranks: &[usize]) -> Route {
         let locations = || ranks.iter().map(|rank| &self.locations[*rank]);
         let Some(first) = locations().next() else { return Route::Host };
-        let is_other =
-            |(index, own): (usize, &Location)| locations().take(index).all(|other| other.gpu != own.gpu);
+        let is_other = |(index, location): (usize, &Location)| {
+            locations().take(index).all(|other| other.gpu != location.gpu)
+        };
         if locations().any(|location| location.gpu.is_none()) {
             Route::Host
         } else if locations().all(|location| location == first) {

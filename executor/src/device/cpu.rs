@@ -95,12 +95,14 @@ impl Device for Cpu {
 
     fn multiply(&self, out: SliceMut, Product { left, right, onto, bias, fp8 }: Product) {
         let out = out.host();
-        let rounded =
-            fp8.map(|[own, other]| (own.rounded(left.data.host()), other.rounded(right.data.host())));
+        let rounded = fp8.map(|[left_rounded, right_rounded]| {
+            (left_rounded.rounded(left.data.host()), right_rounded.rounded(right.data.host()))
+        });
         let (left, right) = match &rounded {
-            Some((own, other)) => {
-                (Matrix { data: Slice::Host(own), ..left }, Matrix { data: Slice::Host(other), ..right })
-            }
+            Some((left_rounded, right_rounded)) => (
+                Matrix { data: Slice::Host(left_rounded), ..left },
+                Matrix { data: Slice::Host(right_rounded), ..right },
+            ),
             None => (left, right),
         };
         multiply(out, onto, matrix(left), matrix(right), self.threads);
@@ -110,6 +112,6 @@ impl Device for Cpu {
     }
 
     fn squares(&self, all: &[Slice]) -> Vec<f64> {
-        all.iter().map(|own| sum_of_squares(own.host(), self.threads)).collect()
+        all.iter().map(|numbers| sum_of_squares(numbers.host(), self.threads)).collect()
     }
 }

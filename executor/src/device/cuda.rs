@@ -46,7 +46,7 @@ use trainwright_kernels::cuda::{
     Multiprocessors, Number, Operands, StopFlag, columns,
 };
 
-/// A rank's own stream on a GPU, with its memory.
+/// The streams of a rank on a GPU, with its memory.
 pub(crate) struct Cuda {
     /// First of the fields, so that graphs and events are dropped before the device that made them.
     captured: RefCell<CapturedStep>,
@@ -71,7 +71,7 @@ fn room(bytes: usize) -> usize {
 type Done = Result<(), DeviceError>;
 
 impl Cuda {
-    /// On that device; weights and activations are of such numbers.
+    /// On that device, with weights and activations of type `number`.
     fn new(device: Box<dyn cuda::Device>, number: Number, attending: Attending) -> Self {
         Self {
             number,
@@ -179,15 +179,15 @@ impl Device for Cuda {
         if to.number == from.number {
             return self.copy(SliceMut::Device(to), Slice::Device(from));
         }
-        let own = Cast { from: from.at, to: to.at, count: from.length as i64 };
-        self.launch(&own.launch(from.number, self.gpu));
+        let kernel = Cast { from: from.at, to: to.at, count: from.length as i64 };
+        self.launch(&kernel.launch(from.number, self.gpu));
     }
 
     fn copy_columns(&self, to: SliceMut, from: Slice, columns: Columns) {
         let Columns { width, from: [row, first], to: [to_row, to_first] } = columns;
         let (to, from) = (to.device(), from.device());
         let size = from.number.size();
-        let own = columns::Columns {
+        let kernel = columns::Columns {
             from: from.at.after(first * size),
             to: to.at.after(to_first * size),
             rows: int(from.length / row),
@@ -195,7 +195,7 @@ impl Device for Cuda {
             from_row: int(row),
             to_row: int(to_row),
         };
-        self.launch(&own.launch(from.number, self.gpu));
+        self.launch(&kernel.launch(from.number, self.gpu));
     }
 
     fn zero(&self, to: SliceMut) {
@@ -294,10 +294,10 @@ impl Device for Cuda {
     }
 
     fn squares(&self, all: &[Slice]) -> Vec<f64> {
-        let ones: Vec<(Slice, f32)> = all.iter().map(|own| (*own, 1.0)).collect();
+        let ones: Vec<(Slice, f32)> = all.iter().map(|numbers| (*numbers, 1.0)).collect();
         let (_parts, partial, [count, _]) = self.square_parts([&ones, &[]]);
         let mut parts = self.read_doubles(partial, count).into_iter();
-        all.iter().map(|own| parts.by_ref().take(own.len().div_ceil(SQUARES_CHUNK)).sum()).collect()
+        all.iter().map(|numbers| parts.by_ref().take(numbers.len().div_ceil(SQUARES_CHUNK)).sum()).collect()
     }
 
     fn select(&self, stream: usize) -> usize {

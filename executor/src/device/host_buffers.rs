@@ -1,5 +1,5 @@
 //! Buffers of the host, kept by length when they are returned and handed out again, so that a training step asks the system
-//! for no memory after the first one. A rank is one thread and has its own; a device with memory of its own keeps that.
+//! for no memory after the first one. Each thread, so each rank, has a separate store; a device with separate memory keeps that.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

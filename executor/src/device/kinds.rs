@@ -24,13 +24,13 @@ pub struct DeviceKind {
     pub(crate) require_fp8: fn(usize) -> Result<(), RunError>,
     /// The GPU that a rank takes; `None` if it computes on the host.
     pub(crate) gpu: fn(LocalRank) -> Option<GpuName>,
-    /// Says what is missing where ranks on GPUs of their own have collectives.
+    /// Says what is missing for collectives of ranks on separate GPUs.
     pub(crate) require_nccl: fn() -> Result<(), RunError>,
     /// Whether NCCL's settings let ranks share a GPU, and it can.
     pub(crate) shares_by_nccl: fn() -> bool,
     /// Opens one for a rank, in the rank's thread.
     pub(crate) open: fn(Opening) -> Result<Rc<dyn Device>, Fault>,
-    /// The same without a rank, to measure its kernels; `None` if they are measured otherwise.
+    /// Devices without ranks, to measure kernels; `None` if they are measured otherwise.
     pub(crate) bare: Option<BareDevices>,
 }
 
@@ -50,8 +50,8 @@ pub(crate) struct BareDevices {
 /// Whose kernels do attention on GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttentionBy {
-    /// Ours.
-    Own,
+    /// Ours: `--attention own`.
+    Ours,
     /// cuDNN's fused ones for what they can do in a plan in bf16, and ours for the rest.
     Cudnn,
 }
@@ -61,7 +61,7 @@ pub enum AttentionBy {
 pub(crate) struct LocalRank {
     /// Its number there.
     pub number: usize,
-    /// Whether it is a process of its own.
+    /// Whether it is a separate process.
     pub is_process: bool,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct DeviceSlice {
     pub number: Number,
 }
 
-/// The same as a buffer, which is freed when it is dropped.
+/// A device slice that is a buffer; dropping it frees the memory.
 #[derive(Debug)]
 pub(crate) struct Owned(DeviceSlice);
 
@@ -54,7 +54,7 @@ pub(super) fn set_allocator(allocator: Option<Rc<dyn Allocator>>) {
 }
 
 const ON_HOST: &str = "what only the host can do is refused on other devices before a run";
-const ON_DEVICE: &str = "a device computes on its own numbers";
+const ON_DEVICE: &str = "a device computes on its numbers";
 
 impl Drop for Owned {
     fn drop(&mut self) {
@@ -135,7 +135,7 @@ impl Numbers {
         self.slice().host()
     }
 
-    /// The same to write.
+    /// The host's numbers, to write.
     pub fn host_mut(&mut self) -> &mut [f32] {
         self.slice_mut().host()
     }

@@ -118,12 +118,12 @@ impl Tensor {
         Self::of(data, width)
     }
 
-    /// A copy with a buffer of its own.
+    /// A copy in another buffer.
     pub fn copy(&self) -> Self {
         match self.slice() {
-            Slice::Host(own) => {
-                let mut data = take_buffer(own.len());
-                data.copy_from_slice(own);
+            Slice::Host(numbers) => {
+                let mut data = take_buffer(numbers.len());
+                data.copy_from_slice(numbers);
                 Self::of(data, self.width)
             }
             Slice::Device(on_device) => {
@@ -139,24 +139,24 @@ impl Tensor {
     pub fn columns(&self, columns: std::ops::Range<usize>) -> Self {
         let width = columns.len();
         let device = device_of(self.slice());
-        let mut own = Self::any_on(&*device, self.rows(), width);
+        let mut copy = Self::any_on(&*device, self.rows(), width);
         let columns = device::Columns { width, from: [self.width, columns.start], to: [width, 0] };
-        device.copy_columns(own.slice_mut(), self.slice(), columns);
-        own
+        device.copy_columns(copy.slice_mut(), self.slice(), columns);
+        copy
     }
 
     /// Concatenates the columns of tensors with equally many rows.
     pub fn side_by_side(parts: &[&Tensor]) -> Self {
         let width = parts.iter().map(|part| part.width).sum();
         let device = device_of(parts[0].slice());
-        let mut whole = Self::any_on(&*device, parts[0].rows(), width);
+        let mut joined = Self::any_on(&*device, parts[0].rows(), width);
         let mut first = 0;
         for part in parts {
             let columns = device::Columns { width: part.width, from: [part.width, 0], to: [width, first] };
-            device.copy_columns(whole.slice_mut(), part.slice(), columns);
+            device.copy_columns(joined.slice_mut(), part.slice(), columns);
             first += part.width;
         }
-        whole
+        joined
     }
 
     /// Whether it has another owner.
@@ -206,7 +206,7 @@ impl Tensor {
         }
     }
 
-    /// The numbers as a buffer of their own on the host.
+    /// The numbers, moved to a buffer of the host.
     pub fn into_vec(self) -> Vec<f32> {
         if let Slice::Device(_) = self.slice() {
             return CurrentDevice::get().read(self.slice()).into_owned();

@@ -40,7 +40,7 @@ impl Sorted {
     }
 }
 
-/// Numbers that the host knows, and where a device with memory of its own has them too.
+/// Numbers that the host knows, and where a device with separate memory has them too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Words {
     host: Vec<u32>,

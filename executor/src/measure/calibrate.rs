@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Ops are timed inside training steps, because there their operands are in the caches or not as they will be, and while
-//! the other cores do the same. What an op takes goes from the end of the one before it to its own end.
+//! the other cores do the same. What an op takes goes from the end of the op before it to its end.
 //! Everything is timed in rounds, so that what another program does for a second is in a part of the samples of everything
 //! and not in all samples of something; `robust` says what counts of them.
 //! Nothing here knows what is made of the numbers.
@@ -50,7 +50,7 @@ use trainwright_spec::units::Seconds;
 pub struct Calibrated {
     /// Threads of each rank.
     pub threads: usize,
-    /// A node of such ranks, as many as were asked for, with every measured op.
+    /// A node of `Measuring::ranks` ranks with every measured op.
     pub cluster: Cluster,
     /// Samples that other programs disturbed, and that are not in these figures.
     pub refused: Vec<Refused>,
@@ -75,8 +75,8 @@ impl Calibrated {
             cores.crowding = median(all.iter().filter_map(|one| Some(one.cores()?.crowding)).collect());
             // Means, as the mean of all parts is 1 in each of them.
             for (index, part) in cores.jitter.iter_mut().enumerate() {
-                let own = all.iter().filter_map(|one| one.cores()?.jitter.get(index));
-                *part = own.sum::<f64>() / all.len() as f64;
+                let parts = all.iter().filter_map(|one| one.cores()?.jitter.get(index));
+                *part = parts.sum::<f64>() / all.len() as f64;
             }
             for (index, row) in cores.steps.copies.iter_mut().enumerate() {
                 row.time = of(&|one| Some(one.cores()?.steps.copies.get(index)?.time));
@@ -101,7 +101,7 @@ impl Calibrated {
 /// What is to be measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Measuring<'a> {
-    /// Ranks have as many threads as so many ranks on this machine have.
+    /// Ranks on this machine; the cores are divided among them.
     pub ranks: usize,
     /// How they exchange numbers.
     pub over: Over,

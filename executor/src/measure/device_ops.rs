@@ -51,7 +51,7 @@ pub fn measure_ops(
             None => measure(plan, (device, deterministic), &mut times)?,
             Some(_) => {
                 for slice in alone(plan) {
-                    measure(&device.own_stack(&slice)?, (device, deterministic), &mut times)?;
+                    measure(&device.with_executor_stack(&slice)?, (device, deterministic), &mut times)?;
                 }
             }
         }

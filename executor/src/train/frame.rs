@@ -65,7 +65,7 @@ pub(crate) struct Kept {
     /// The tensors above that are offloaded, by their index in `tensors`.
     pub offloaded: Vec<(usize, Offloaded)>,
     /// What only the module knows.
-    own: Option<Box<dyn Any>>,
+    module_state: Option<Box<dyn Any>>,
 }
 
 impl Kept {
@@ -75,9 +75,9 @@ impl Kept {
     }
 
     /// What only the module knows: each module has one type for it, and begins with its default.
-    pub fn own<S: Default + 'static>(&mut self) -> &mut S {
-        let own = self.own.get_or_insert_with(|| Box::<S>::default());
-        own.downcast_mut().expect("a module keeps one type of its own")
+    pub fn module_state<S: Default + 'static>(&mut self) -> &mut S {
+        let state = self.module_state.get_or_insert_with(|| Box::<S>::default());
+        state.downcast_mut().expect("a module keeps one type of state")
     }
 }
 

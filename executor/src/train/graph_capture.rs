@@ -122,7 +122,7 @@ impl GraphCapture {
 fn obstacle(shared: &RunContext, routes: &Routes) -> Option<&'static str> {
     let (plan, settings) = (shared.plan, shared.settings);
     let by_axis = routes_by_axis(routes, shared.program);
-    let among = |route| by_axis.iter().any(|(axis, own)| *axis != Axis::Pipeline && *own == route);
+    let among = |route| by_axis.iter().any(|(axis, taken)| *axis != Axis::Pipeline && *taken == route);
     let offload = &plan.offload;
     let places = [offload.optimizer, offload.activations, offload.gradients, offload.parameters];
     let has_experts = plan.model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_)));
@@ -177,7 +177,7 @@ mod tests {
         };
         let rank = &rank;
         std::thread::scope(|scope| {
-            [0, 1].map(|own| scope.spawn(move || rank(own))).map(|own| own.join().unwrap())
+            [0, 1].map(|number| scope.spawn(move || rank(number))).map(|thread| thread.join().unwrap())
         })
     }
 

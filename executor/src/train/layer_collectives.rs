@@ -78,16 +78,16 @@ pub(crate) fn gather_weights(
     if communicator.route(members) != Route::Host {
         return copy_weights(device, communicator, members, sharing, layer);
     }
-    let mut own = Vec::new();
+    let mut shards_here = Vec::new();
     layer.owned(|owned| {
         if owned.parameter.sharing == sharing {
-            own.extend_from_slice(&device.read(owned.weights.as_slice()));
+            shards_here.extend_from_slice(&device.read(owned.weights.as_slice()));
         }
     });
-    if own.is_empty() {
+    if shards_here.is_empty() {
         return Ok(());
     }
-    let all = communicator.all_gather(members, &own)?;
+    let all = communicator.all_gather(members, &shards_here)?;
     for (owner, data) in all.chunks_exact(all.len() / ranks).enumerate() {
         let mut at = 0;
         for shard in shards(layer, sharing, owner) {
@@ -100,7 +100,7 @@ pub(crate) fn gather_weights(
     Ok(())
 }
 
-/// The same on GPUs: each member copies the others' shards from the buffers in which they keep them, at the offsets of its own.
+/// Gathers weights on GPUs: each member copies the others' shards from the buffers in which they keep them, at the offsets of its shards.
 fn copy_weights(
     device: &dyn Device,
     communicator: &mut Communicator,
@@ -114,27 +114,27 @@ fn copy_weights(
     let full = layer.full_weights(device).device();
     // NCCL cannot copy from the others' buffers: it sends the shards only.
     let packed = (communicator.route(members) == Route::Nccl && layer.weights.shard.is_none()).then(|| {
-        let own: Vec<Range<usize>> = layer.parameters.iter().map(Parameter::own_shard).collect();
-        let mut packed = device.any(own.iter().map(Range::len).sum(), device.number());
+        let local: Vec<Range<usize>> = layer.parameters.iter().map(Parameter::local_shard).collect();
+        let mut packed = device.any(local.iter().map(Range::len).sum(), device.number());
         let mut at = 0;
-        for shard in own {
+        for shard in local {
             let range = at..at + shard.len();
             at = range.end;
             device.copy(packed.slice_mut().part(range), Slice::Device(full).part(shard));
         }
         packed
     });
-    let kept = packed.as_ref().or(layer.weights.shard.as_ref()).map(|own| own.slice().device());
+    let kept = packed.as_ref().or(layer.weights.shard.as_ref()).map(|shard| shard.slice().device());
     communicator.read_all(device, members, Slice::Device(kept.unwrap_or(full)), |all| {
         let others = |owner: &usize| kept.is_some() || *owner != members.place;
         for owner in (0..members.ranks.len()).filter(others) {
             let mut at = 0;
             for parameter in &layer.parameters {
-                let own = at..at + parameter.shard_length();
-                at = own.end;
+                let in_shards = at..at + parameter.shard_length();
+                at = in_shards.end;
                 if parameter.sharing == sharing {
                     let shard = parameter.shard(owner);
-                    let from = if kept.is_some() { own } else { shard.clone() };
+                    let from = if kept.is_some() { in_shards } else { shard.clone() };
                     device.copy(SliceMut::Device(full).part(shard), all[owner].part(from));
                 }
             }
@@ -144,6 +144,6 @@ fn copy_weights(
 
 /// An owner's shards in the layer's buffer.
 fn shards(layer: &LayerState, sharing: Sharing, owner: usize) -> Vec<Range<usize>> {
-    let own = layer.parameters.iter().filter(|parameter| parameter.sharing == sharing);
-    own.map(|parameter| parameter.shard(owner)).collect()
+    let parameters = layer.parameters.iter().filter(|parameter| parameter.sharing == sharing);
+    parameters.map(|parameter| parameter.shard(owner)).collect()
 }

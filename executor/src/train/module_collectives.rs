@@ -62,8 +62,8 @@ impl ModuleCollective<'_> {
                 tensor
             }
             CollectiveKind::AllGather if on_host => {
-                let own = device.read(tensor.slice());
-                Tensor::take_to(device, communicator.all_gather(members, &own)?, width)
+                let shard = device.read(tensor.slice());
+                Tensor::take_to(device, communicator.all_gather(members, &shard)?, width)
             }
             CollectiveKind::AllGather => {
                 Tensor::of(communicator.gather(device, members, tensor.slice())?, width)
@@ -84,18 +84,18 @@ impl ModuleCollective<'_> {
     /// The next of the three numbers of each token: the largest logit, with it the sums, then the target's logit.
     fn join_statistics(&self, communicator: &mut Communicator, kept: &mut Kept) -> Result<(), Fault> {
         let (device, members) = (self.device, self.members);
-        let LossSums { three, exchanged } = kept.own();
+        let LossSums { three, exchanged } = kept.module_state();
         let tokens = three.len() / 3;
         match *exchanged {
             0 => {
-                let own = three.slice().part(0..tokens);
+                let maxima = three.slice().part(0..tokens);
                 let all = match communicator.route(members) {
                     Route::Host => {
-                        let mut largest = device.read(own).into_owned();
+                        let mut largest = device.read(maxima).into_owned();
                         communicator.all_reduce(members, &mut largest, Combine::Maximum)?;
                         device.take(largest, Number::F32)
                     }
-                    _ => communicator.gather(device, members, own)?,
+                    _ => communicator.gather(device, members, maxima)?,
                 };
                 device.join_maxima(three.slice_mut(), all.slice());
             }

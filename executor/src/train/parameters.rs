@@ -57,7 +57,7 @@ impl Parameter {
     }
 
     /// This rank's shard in the layer's buffer.
-    pub fn own_shard(&self) -> Range<usize> {
+    pub fn local_shard(&self) -> Range<usize> {
         self.shard(self.place)
     }
 
@@ -101,8 +101,8 @@ impl Parameter {
     }
 
     /// Calls `visit` for every run of this rank's shard, with where it is in the shard and in the full parameter.
-    fn runs_of_own(&self, mut visit: impl FnMut(Range<usize>, Range<usize>)) {
-        let shard = self.own_shard();
+    fn local_runs(&self, mut visit: impl FnMut(Range<usize>, Range<usize>)) {
+        let shard = self.local_shard();
         self.runs(|at, place, length| {
             let (first, end) = (at.max(shard.start), (at + length).min(shard.end));
             if first < end {
@@ -114,12 +114,12 @@ impl Parameter {
 
     /// Copies this rank's shard into the full parameter.
     pub fn spread(&self, shard: &[f32], full: &mut [f32]) {
-        self.runs_of_own(|own, of_full| full[of_full].copy_from_slice(&shard[own]));
+        self.local_runs(|of_shard, of_full| full[of_full].copy_from_slice(&shard[of_shard]));
     }
 
     /// Copies this rank's shard out of the full parameter; padding is left as it is.
     pub fn collect(&self, full: &[f32], shard: &mut [f32]) {
-        self.runs_of_own(|own, of_full| shard[own].copy_from_slice(&full[of_full]));
+        self.local_runs(|of_shard, of_full| shard[of_shard].copy_from_slice(&full[of_full]));
     }
 
     /// Copies the elements that the rank holds out of the full parameter, into the layer's buffer.
@@ -184,8 +184,8 @@ pub(crate) fn parameters(
                 false => list.vocabulary(ParameterName::Head),
             }
             if model.head.bias {
-                let own = list.own(sizes.own_vocabulary);
-                list.add(ParameterName::HeadBias, [sizes.vocabulary, 1], vec![own], 0..1, Start::Zeros);
+                let rows = list.columns(sizes.local_vocabulary);
+                list.add(ParameterName::HeadBias, [sizes.vocabulary, 1], vec![rows], 0..1, Start::Zeros);
             }
         }
     }
@@ -214,40 +214,40 @@ struct List<'a> {
 
 impl List<'_> {
     /// This rank's part of the columns of a layer's output, of which it has that many.
-    fn own(&self, share: usize) -> Range<usize> {
+    fn columns(&self, share: usize) -> Range<usize> {
         let place = self.sizes.column();
         place * share..(place + 1) * share
     }
 
     /// This rank's part of the columns of a layer's input, which only a grid cuts.
-    fn inputs(&self, whole: usize) -> Range<usize> {
+    fn inputs(&self, count: usize) -> Range<usize> {
         if !self.sizes.is_grid() {
-            return 0..whole;
+            return 0..count;
         }
-        let share = whole / self.sizes.grid_rows();
+        let share = count / self.sizes.grid_rows();
         self.sizes.row() * share..(self.sizes.row() + 1) * share
     }
 
     /// This rank's part of the residual stream's columns, which only a grid cuts.
     fn hidden(&self) -> Range<usize> {
-        if self.sizes.is_grid() { self.own(self.sizes.hidden) } else { 0..self.sizes.hidden }
+        if self.sizes.is_grid() { self.columns(self.sizes.hidden) } else { 0..self.sizes.hidden }
     }
 
     fn add(
         &mut self,
         name: ParameterName,
-        whole: [usize; 2],
+        full_shape: [usize; 2],
         rows: Vec<Range<usize>>,
         columns: Range<usize>,
         start: Start,
     ) {
-        self.add_shared(name, whole, rows, columns, start, Sharing::Dense);
+        self.add_shared(name, full_shape, rows, columns, start, Sharing::Dense);
     }
 
     fn add_shared(
         &mut self,
         name: ParameterName,
-        whole: [usize; 2],
+        full_shape: [usize; 2],
         rows: Vec<Range<usize>>,
         columns: Range<usize>,
         start: Start,
@@ -262,7 +262,7 @@ impl List<'_> {
         let (replicated, copied) = (false, false);
         self.parameters.push(Parameter {
             name,
-            full_shape: whole,
+            full_shape,
             rows,
             columns,
             offset,
@@ -278,33 +278,33 @@ impl List<'_> {
     }
 
     /// What every tensor rank holds, on a grid its part of the residual stream's columns.
-    fn replicated(&mut self, name: ParameterName, whole @ [rows, columns]: [usize; 2], start: Start) {
+    fn replicated(&mut self, name: ParameterName, full_shape @ [rows, columns]: [usize; 2], start: Start) {
         match columns {
-            1 => self.add(name, whole, vec![self.hidden()], 0..1, start),
+            1 => self.add(name, full_shape, vec![self.hidden()], 0..1, start),
             _ => {
                 let all = 0..rows;
-                self.add(name, whole, vec![all], self.hidden(), start);
+                self.add(name, full_shape, vec![all], self.hidden(), start);
             }
         }
         self.parameters.last_mut().expect("it was just added").replicated = true;
     }
 
     fn norm(&mut self, norm: Norm, gain: ParameterName, bias: ParameterName) {
-        let whole = [self.sizes.full_hidden, 1];
+        let full_shape = [self.sizes.full_hidden, 1];
         if norm != Norm::LayerNormPlain {
-            self.replicated(gain, whole, Start::Ones);
+            self.replicated(gain, full_shape, Start::Ones);
         }
         if norm == Norm::LayerNorm {
-            self.replicated(bias, whole, Start::Zeros);
+            self.replicated(bias, full_shape, Start::Zeros);
         }
     }
 
     /// A matrix of a row for each entry.
     fn vocabulary(&mut self, name: ParameterName) {
-        let (share, place) = (self.sizes.own_vocabulary, self.sizes.row());
-        let own = place * share..(place + 1) * share;
-        let whole = [self.sizes.vocabulary, self.sizes.full_hidden];
-        self.add(name, whole, vec![own], self.hidden(), WEIGHTS);
+        let (share, place) = (self.sizes.local_vocabulary, self.sizes.row());
+        let rows = place * share..(place + 1) * share;
+        let full_shape = [self.sizes.vocabulary, self.sizes.full_hidden];
+        self.add(name, full_shape, vec![rows], self.hidden(), WEIGHTS);
     }
 
     /// A matrix cut by rows and its bias; `parts` are the heights of what stands below each other, each cut.
@@ -312,8 +312,8 @@ impl List<'_> {
         let mut first = 0;
         let mut rows = Vec::new();
         for part in parts {
-            let own = self.own(part / self.sizes.parts);
-            rows.push(first + own.start..first + own.end);
+            let local = self.columns(part / self.sizes.parts);
+            rows.push(first + local.start..first + local.end);
             first += part;
         }
         let inputs = self.inputs(self.sizes.full_hidden);
@@ -327,9 +327,9 @@ impl List<'_> {
     /// A matrix cut by columns, and the bias of the sum.
     fn by_columns(&mut self, [name, bias]: [ParameterName; 2], inputs: usize, has_bias: bool) {
         let hidden = self.sizes.full_hidden;
-        let own =
-            if self.sizes.is_grid() { self.inputs(inputs) } else { self.own(inputs / self.sizes.parts) };
-        self.add(name, [hidden, inputs], vec![self.hidden()], own, self.residual);
+        let columns =
+            if self.sizes.is_grid() { self.inputs(inputs) } else { self.columns(inputs / self.sizes.parts) };
+        self.add(name, [hidden, inputs], vec![self.hidden()], columns, self.residual);
         if has_bias {
             self.replicated(bias, [hidden, 1], Start::Zeros);
         }
@@ -346,19 +346,20 @@ impl List<'_> {
     /// The router, and behind all else the matrices of this rank's experts, one expert behind the other.
     fn experts(&mut self, experts: &Experts) {
         let (sizes, hidden) = (self.sizes, self.sizes.hidden);
-        let own = sizes.experts_of(experts.count);
+        let split = sizes.experts_of(experts.count);
         self.replicated(ParameterName::Router, [experts.count, hidden], WEIGHTS);
-        let sharing = if own.apart { Sharing::Routed } else { Sharing::Dense };
+        let sharing = if split.apart { Sharing::Routed } else { Sharing::Dense };
         let (width, parts) = (experts.expert.width, if experts.expert.gated { 2 } else { 1 });
-        let share = width / own.tensor;
-        let columns = own.tensor_place * share..(own.tensor_place + 1) * share;
-        let rows = own.own().flat_map(|expert| (0..parts).map(move |part| (expert * parts + part) * width));
+        let share = width / split.tensor;
+        let columns = split.tensor_place * share..(split.tensor_place + 1) * share;
+        let rows =
+            split.local().flat_map(|expert| (0..parts).map(move |part| (expert * parts + part) * width));
         let rows = rows.map(|first| first + columns.start..first + columns.end).collect();
-        let whole = [experts.count * parts * width, hidden];
-        self.add_shared(ParameterName::ExpertFc1, whole, rows, 0..hidden, WEIGHTS, sharing);
-        let rows = own.own().start * hidden..own.own().end * hidden;
-        let whole = [experts.count * hidden, width];
-        self.add_shared(ParameterName::ExpertFc2, whole, vec![rows], columns, self.residual, sharing);
+        let full_shape = [experts.count * parts * width, hidden];
+        self.add_shared(ParameterName::ExpertFc1, full_shape, rows, 0..hidden, WEIGHTS, sharing);
+        let rows = split.local().start * hidden..split.local().end * hidden;
+        let full_shape = [experts.count * hidden, width];
+        self.add_shared(ParameterName::ExpertFc2, full_shape, vec![rows], columns, self.residual, sharing);
     }
 
     fn feed_forward(&mut self, mlp: &FeedForward) {

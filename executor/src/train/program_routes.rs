@@ -12,10 +12,10 @@ pub(crate) fn nccl_groups(routes: &Routes, program: &Program, rank: usize) -> Ve
     if routes.gpu(rank).is_none() {
         return Vec::new();
     }
-    let own = &program.ranks[rank];
-    let groups = ops_of(program, own).filter_map(|op| match op.work {
+    let this = &program.ranks[rank];
+    let groups = ops_of(program, this).filter_map(|op| match op.work {
         Work::Collective { axis, .. } if operand(op) == Operand::Device => {
-            group_of(own, axis).filter(|group| routes.group(&program.groups[*group].ranks) == Route::Nccl)
+            group_of(this, axis).filter(|group| routes.group(&program.groups[*group].ranks) == Route::Nccl)
         }
         _ => None,
     });
@@ -25,11 +25,11 @@ pub(crate) fn nccl_groups(routes: &Routes, program: &Program, rank: usize) -> Ve
 /// The ranks between which NCCL carries messages, sender first, in an order that is the same on every rank.
 pub(crate) fn nccl_pairs(routes: &Routes, program: &Program) -> Vec<(usize, usize)> {
     let mut pairs = BTreeSet::new();
-    for own in &program.ranks {
-        for op in ops_of(program, own) {
+    for rank in &program.ranks {
+        for op in ops_of(program, rank) {
             if let Work::Send { to, .. } = op.work {
-                let to = program.ranks[own.pipeline[to]].rank;
-                pairs.extend((routes.message(own.rank, to) == Route::Nccl).then_some((own.rank, to)));
+                let to = program.ranks[rank.pipeline[to]].rank;
+                pairs.extend((routes.message(rank.rank, to) == Route::Nccl).then_some((rank.rank, to)));
             }
         }
     }
@@ -47,12 +47,12 @@ pub(crate) fn routes_by_axis(routes: &Routes, program: &Program) -> BTreeMap<Axi
         let known = by_axis.entry(axis).or_insert(route);
         *known = route.min(*known);
     };
-    for own in &program.ranks {
-        let rank_of = |place: usize| program.ranks[own.pipeline[place]].rank;
-        for op in ops_of(program, own) {
+    for rank in &program.ranks {
+        let rank_of = |place: usize| program.ranks[rank.pipeline[place]].rank;
+        for op in ops_of(program, rank) {
             match op.work {
-                Work::Send { to, .. } => takes(Axis::Pipeline, routes.message(own.rank, rank_of(to))),
-                Work::Collective { axis, .. } => match (group_of(own, axis), operand(op)) {
+                Work::Send { to, .. } => takes(Axis::Pipeline, routes.message(rank.rank, rank_of(to))),
+                Work::Collective { axis, .. } => match (group_of(rank, axis), operand(op)) {
                     (Some(group), Operand::Device) => {
                         takes(axis, routes.group(&program.groups[group].ranks));
                     }
@@ -67,8 +67,8 @@ pub(crate) fn routes_by_axis(routes: &Routes, program: &Program) -> BTreeMap<Axi
 }
 
 /// The ops of a rank, each once.
-fn ops_of<'a>(program: &'a Program, own: &RankProgram) -> impl Iterator<Item = &'a Op> + use<'a> {
-    let segments: BTreeSet<usize> = own.calls.iter().map(|call| call.segment).collect();
+fn ops_of<'a>(program: &'a Program, rank: &RankProgram) -> impl Iterator<Item = &'a Op> + use<'a> {
+    let segments: BTreeSet<usize> = rank.calls.iter().map(|call| call.segment).collect();
     segments.into_iter().flat_map(|segment| &program.segments[segment].ops)
 }
 

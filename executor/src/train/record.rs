@@ -32,7 +32,7 @@ pub(crate) struct OpRecord {
     pub op: u32,
     /// Nanoseconds since the run began.
     pub start: u64,
-    /// The same.
+    /// Nanoseconds since the run began.
     pub end: u64,
 }
 

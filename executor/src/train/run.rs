@@ -123,7 +123,7 @@ pub(crate) fn run_plan(
     settings: &Settings,
     progress: &mut dyn FnMut(&StepReport),
 ) -> Result<Ran, RunError> {
-    let plan = settings.device.own_stack(plan)?;
+    let plan = settings.device.with_executor_stack(plan)?;
     supported::check(&plan)?;
     let ranks = plan.mesh.ranks();
     let transport = Arc::new(Mailboxes::new(ranks));

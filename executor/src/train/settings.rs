@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Settings {
     /// The number of the last step; a resumed run counts on.
     pub steps: usize,
-    /// From which initial weights and the order of the data are made; a resumed run keeps its own.
+    /// From which initial weights and the order of the data are made; a resumed run keeps that of its checkpoint.
     pub seed: u64,
     /// What the run begins with.
     pub start: Start,

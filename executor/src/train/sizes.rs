@@ -48,7 +48,7 @@ pub(crate) struct Sizes {
     /// Entries of the vocabulary.
     pub vocabulary: usize,
     /// How many of them a rank has, the last one some that do not exist.
-    pub own_vocabulary: usize,
+    pub local_vocabulary: usize,
     /// Microbatches of a step on a rank.
     pub microbatches: usize,
     /// Ranks that divide the optimizer's state.
@@ -110,7 +110,7 @@ impl ExpertSizes {
     }
 
     /// The experts of this rank.
-    pub fn own(&self) -> Range<usize> {
+    pub fn local(&self) -> Range<usize> {
         self.place * self.per_rank..(self.place + 1) * self.per_rank
     }
 
@@ -174,7 +174,7 @@ impl Sizes {
             tensor,
             splits_sequence: plan.sequence_parallel && tensor > 1,
             vocabulary: plan.model.vocab,
-            own_vocabulary: plan.stack.padded_vocabulary(plan.model.vocab, tensor) / cut.width,
+            local_vocabulary: plan.stack.padded_vocabulary(plan.model.vocab, tensor) / cut.width,
             microbatches: plan.microbatches(),
             shard: if plan.shards_optimizer() { plan.mesh.shard() } else { 1 },
             replicas: if plan.shards_optimizer() { plan.mesh.weight_copies() / plan.mesh.shard() } else { 1 },
@@ -193,15 +193,15 @@ impl Sizes {
         }
     }
 
-    /// The same with a device's alignment of parameters.
+    /// With a device's alignment of parameters, in elements.
     pub fn aligned(self, alignment: usize) -> Self {
         Self { alignment, ..self }
     }
 
     /// The entries of the vocabulary that a rank has of the embedding.
-    pub fn own_entries(&self) -> Range<usize> {
-        let first = self.row() * self.own_vocabulary;
-        first..first + self.own_vocabulary
+    pub fn local_entries(&self) -> Range<usize> {
+        let first = self.row() * self.local_vocabulary;
+        first..first + self.local_vocabulary
     }
 
     /// Rows, and columns, of the grid of tensor ranks.
@@ -241,12 +241,12 @@ impl Sizes {
     }
 
     /// The positions of each sequence that this rank has.
-    pub fn own_positions(&self) -> &[Range<usize>] {
+    pub fn local_positions(&self) -> &[Range<usize>] {
         &self.positions[self.at.context]
     }
 
     /// Tokens of each sequence that this rank has.
-    pub fn own_sequence(&self) -> usize {
+    pub fn local_sequence(&self) -> usize {
         self.sequence / self.context()
     }
 
@@ -257,7 +257,7 @@ impl Sizes {
 
     /// Those that a rank has together with as many neighbours as `like` are of.
     pub fn positions_around(&self, rank: usize, like: &[Range<usize>]) -> Vec<Range<usize>> {
-        let joined = like.iter().map(ExactSizeIterator::len).sum::<usize>() / self.own_sequence();
+        let joined = like.iter().map(ExactSizeIterator::len).sum::<usize>() / self.local_sequence();
         let place = rank / self.tensor % self.context();
         let first = place - place % joined;
         joined_ranges(self.positions[first..first + joined].iter().flatten().cloned().collect())
@@ -266,12 +266,12 @@ impl Sizes {
     /// The positions that norms and additions of this rank see.
     pub fn norm_positions(&self) -> impl Iterator<Item = usize> + '_ {
         let share =
-            if self.splits_sequence { self.own_sequence() / self.tensor } else { self.own_sequence() };
+            if self.splits_sequence { self.local_sequence() / self.tensor } else { self.local_sequence() };
         let first = if self.splits_sequence { share * self.at.tensor } else { 0 };
-        self.own_positions().iter().cloned().flatten().skip(first).take(share)
+        self.local_positions().iter().cloned().flatten().skip(first).take(share)
     }
 
-    /// The same as ranges.
+    /// `norm_positions` as ranges.
     pub fn norm_ranges(&self) -> Vec<Range<usize>> {
         joined_ranges(self.norm_positions().map(|position| position..position + 1).collect())
     }

@@ -81,7 +81,7 @@ impl State {
         self.layers.get(&layer).expect("a rank runs the layers that it holds")
     }
 
-    /// The same to write.
+    /// A layer's state, to write.
     pub fn layer_mut(&mut self, layer: Layer) -> &mut LayerState {
         self.layers.get_mut(&layer).expect("a rank runs the layers that it holds")
     }
@@ -105,8 +105,8 @@ impl State {
     /// Where the output embedding is: in the head, or in the tied embedding of the same rank.
     pub fn output_embedding(&self) -> (Layer, ParameterName) {
         let head = self.layer(Layer::Head);
-        let own = [ParameterName::Head, ParameterName::TokenEmbedding];
-        match own.into_iter().find(|name| head.parameter(*name).is_some()) {
+        let names = [ParameterName::Head, ParameterName::TokenEmbedding];
+        match names.into_iter().find(|name| head.parameter(*name).is_some()) {
             Some(name) => (Layer::Head, name),
             None => (Layer::Embedding, ParameterName::TokenEmbedding),
         }

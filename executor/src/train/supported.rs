@@ -26,7 +26,7 @@ const STACK: &str = "trainwright";
 ///
 /// # Errors
 /// `Refused` if it has not what the plan asks of its software.
-pub fn own_stack(plan: &Plan) -> Result<Plan, RunError> {
+pub fn with_executor_stack(plan: &Plan) -> Result<Plan, RunError> {
     let stack = Stack::from_name(STACK).expect("the executor's stack is in the catalog");
     checked(Plan { stack, ..plan.clone() })
 }
@@ -42,7 +42,7 @@ fn checked(plan: Plan) -> Result<Plan, RunError> {
     }
 }
 
-/// Whether the executor runs a plan with its own stack.
+/// Whether the executor runs a plan with the stack of `with_executor_stack`.
 ///
 /// # Errors
 /// `Refused` with the first part that it has not.
@@ -158,7 +158,7 @@ fn choices(plan: &Plan) -> Result<(), RunError> {
             !plan.offload.delayed_update,
             "offload.delayed_update",
             "true".into(),
-            "it updates with each step's own",
+            "it updates with the gradients of the same step",
         ),
         (
             plan.mesh.shard.is_none() || plan.shards_optimizer(),

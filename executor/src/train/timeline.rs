@@ -100,7 +100,7 @@ fn memory_changes(
 /// Weights and gradients at the start of a run.
 fn resident_state(resident: &[(MemoryKind, usize)]) -> [usize; 2] {
     [MemoryKind::Weights, MemoryKind::Gradients]
-        .map(|kind| resident.iter().filter(|(own, _)| *own == kind).map(|(_, bytes)| bytes).sum())
+        .map(|kind| resident.iter().filter(|(of, _)| *of == kind).map(|(_, bytes)| bytes).sum())
 }
 
 /// An op and how long it took on a rank from when it could begin.
@@ -173,7 +173,7 @@ impl Arrivals {
         arrivals
     }
 
-    /// The op, and when it could begin: its own start, or later if it waited for other ranks.
+    /// The op, and when it could begin: its start, or later if it waited for other ranks.
     fn begins<'a>(
         &self,
         program: &'a Program,

@@ -35,7 +35,7 @@ pub(crate) struct Update<'a> {
     pub step: usize,
     /// The sum of the squares of the gradients so far: of dense weights, and of experts on other ranks than those.
     squares: [f64; 2],
-    /// The same on the device, if it stays there until the norm is made of it.
+    /// `squares` on the device, if it stays there until the norm is made of it.
     kept: Option<Numbers>,
     /// Whether norm and factor stay on the device: the host steps for none of its weights.
     keeps: bool,
@@ -99,7 +99,7 @@ impl<'a> Update<'a> {
                 UpdateStep::GatherWeights => each(&mut |layer, communicator| {
                     gather_weights(self.device, communicator, members, *axis, layer)
                 }),
-                UpdateStep::SumWhole => sum_whole(self.device, communicator, members, state),
+                UpdateStep::SumReplicated => sum_replicated(self.device, communicator, members, state),
                 UpdateStep::SumCopies => sum_where(self.device, communicator, members, state, |_| true),
                 UpdateStep::SumEmbedding => {
                     let embedding = |owned: &Owned| owned.parameter.name == ParameterName::TokenEmbedding;
@@ -112,7 +112,7 @@ impl<'a> Update<'a> {
         }
         match (step, work) {
             (UpdateStep::SquareNorm, _) if self.keeps => self.kept = Some(self.kept_squares(state)),
-            (UpdateStep::SquareNorm, _) => self.squares = self.own_squares(state),
+            (UpdateStep::SquareNorm, _) => self.squares = self.local_squares(state),
             (UpdateStep::Clip, _) => match self.kept.take() {
                 Some(kept) => self.device.clip(kept.slice(), self.settings.largest_gradient_norm as f32),
                 None => drop(self.gradient_scale()?),
@@ -136,20 +136,20 @@ impl<'a> Update<'a> {
     }
 
     /// This rank's share of Σ g²: what several ranks hold counts once.
-    fn own_squares(&self, state: &State) -> [f64; 2] {
-        let own: Vec<_> = state.layers().flat_map(|(_, layer)| layer.own_gradients()).collect();
-        let gradients: Vec<_> = own.iter().map(|(_, gradients)| *gradients).collect();
+    fn local_squares(&self, state: &State) -> [f64; 2] {
+        let shards: Vec<_> = state.layers().flat_map(|(_, layer)| layer.gradient_shards()).collect();
+        let gradients: Vec<_> = shards.iter().map(|(_, gradients)| *gradients).collect();
         let mut sums = [0.0; 2];
-        for ((parameter, _), squares) in own.iter().zip(self.device.squares(&gradients)) {
+        for ((parameter, _), squares) in shards.iter().zip(self.device.squares(&gradients)) {
             sums[parameter.sharing as usize] += self.counts(parameter).map_or(0.0, |ranks| squares / ranks);
         }
         sums
     }
 
-    /// The same on a device that keeps it.
+    /// The squares of `local_squares`, kept on the device.
     fn kept_squares(&self, state: &State) -> Numbers {
         let mut all: [Vec<(Slice, f32)>; 2] = Default::default();
-        for (parameter, gradients) in state.layers().flat_map(|(_, layer)| layer.own_gradients()) {
+        for (parameter, gradients) in state.layers().flat_map(|(_, layer)| layer.gradient_shards()) {
             if let Some(ranks) = self.counts(parameter) {
                 all[parameter.sharing as usize].push((gradients, (1.0 / ranks) as f32));
             }
@@ -174,7 +174,7 @@ impl<'a> Update<'a> {
             };
             return communicator.sum(self.device, members, kept.slice_mut().part(part));
         }
-        let mut squares = self.squares.map(|own| own as f32);
+        let mut squares = self.squares.map(|square| square as f32);
         communicator.all_reduce(members, &mut squares, Combine::Sum)?;
         for sharing in [Sharing::Dense, Sharing::Routed] {
             if divides(axis, sharing) {
@@ -202,7 +202,7 @@ impl<'a> Update<'a> {
         Ok(*self.scale.insert(bounded))
     }
 
-    fn own_step(&mut self) -> Result<OptimizerStep, Fault> {
+    fn optimizer_step(&mut self) -> Result<OptimizerStep, Fault> {
         let gradient_scale = self.gradient_scale()?;
         let rate = self.settings.learning_rate.at(self.step);
         Ok(OptimizerStep { rule: self.rule(), rate, gradient_scale, number: self.step as u32 })
@@ -213,18 +213,18 @@ impl<'a> Update<'a> {
         let Owned { parameter, weights, gradients, moments } = owned;
         let is_scaled = parameter.decays();
         let decay = if is_scaled { self.settings.weight_decay } else { 0.0 };
-        let own = Updated { weights, gradients, moments, rounded: None, decay, is_scaled };
+        let tensor = Updated { weights, gradients, moments, rounded: None, decay, is_scaled };
         if !self.sizes.rounds {
-            return own;
+            return tensor;
         }
-        let (master, moments) = own.moments.split_last_mut().expect("rounded weights have a master");
-        Updated { weights: master.slice_mut(), moments, rounded: Some(own.weights), ..own }
+        let (master, moments) = tensor.moments.split_last_mut().expect("rounded weights have a master");
+        Updated { weights: master.slice_mut(), moments, rounded: Some(tensor.weights), ..tensor }
     }
 
     /// The first half of a layer-wise optimizer's step: the sums of squares of this rank's part of each tensor and of its update.
     /// Ranks that hold the same elements count an equal share each.
     fn prepare(&mut self, state: &mut State) -> Result<Vec<Squares>, Fault> {
-        let step = self.own_step()?;
+        let step = self.optimizer_step()?;
         let mut tensors = Vec::new();
         for (_, layer) in state.layers_mut() {
             tensors.extend(layer.all_owned().map(|owned| self.updated(owned)));
@@ -250,12 +250,12 @@ impl<'a> Update<'a> {
             None => self.prepare(state)?,
         };
         let mut sums: Vec<f32> =
-            ratios.iter().flat_map(|own| [own.weights as f32, own.update as f32]).collect();
+            ratios.iter().flat_map(|ratio| [ratio.weights as f32, ratio.update as f32]).collect();
         communicator.all_reduce(members, &mut sums, Combine::Sum)?;
         let parameters = state.layers().flat_map(|(_, layer)| &layer.parameters);
-        for ((own, parameter), sums) in ratios.iter_mut().zip(parameters).zip(sums.chunks_exact(2)) {
+        for ((ratio, parameter), sums) in ratios.iter_mut().zip(parameters).zip(sums.chunks_exact(2)) {
             if divides(axis, parameter.sharing) {
-                *own = Squares { weights: f64::from(sums[0]), update: f64::from(sums[1]) };
+                *ratio = Squares { weights: f64::from(sums[0]), update: f64::from(sums[1]) };
             }
         }
         self.ratios = Some(ratios);
@@ -277,17 +277,17 @@ impl<'a> Update<'a> {
 
     /// New weights and moments of some layers.
     pub fn optimize(&mut self, state: &mut State, is_meant: impl Fn(Layer) -> bool) -> Result<(), Fault> {
-        let step = self.own_step()?;
-        let (mut tensors, mut whole, mut number) = (Vec::new(), Vec::new(), 0);
+        let step = self.optimizer_step()?;
+        let (mut tensors, mut squares, mut number) = (Vec::new(), Vec::new(), 0);
         for (name, layer) in state.layers_mut() {
-            let own = number..number + layer.parameters.len();
-            number = own.end;
+            let of_layer = number..number + layer.parameters.len();
+            number = of_layer.end;
             if is_meant(name) {
-                whole.extend(self.ratios.iter().flat_map(|ratios| &ratios[own.clone()]).copied());
+                squares.extend(self.ratios.iter().flat_map(|ratios| &ratios[of_layer.clone()]).copied());
                 tensors.extend(layer.all_owned().map(|owned| self.updated(owned)));
             }
         }
-        self.device.optimize(&step, &mut tensors, self.ratios.is_some().then_some(&whole));
+        self.device.optimize(&step, &mut tensors, self.ratios.is_some().then_some(&squares));
         for (_, layer) in state.layers_mut().filter(|(name, _)| is_meant(*name)) {
             for numbers in [Some(&mut layer.gradients.full), layer.gradients.shard.as_mut()] {
                 numbers.into_iter().for_each(|numbers| self.device.zero(numbers.slice_mut()));
@@ -298,7 +298,7 @@ impl<'a> Update<'a> {
 }
 
 /// Sums the gradients of the parameters that every tensor rank holds in full, as far as this rank updates them.
-fn sum_whole(
+fn sum_replicated(
     device: &dyn Device,
     communicator: &mut Communicator,
     members: &Members,
@@ -336,19 +336,19 @@ fn sum_together(
     mut visit: impl FnMut(&mut dyn FnMut(SliceMut)),
 ) -> Result<(), Fault> {
     let mut length = 0;
-    visit(&mut |own| length += own.len());
+    visit(&mut |numbers| length += numbers.len());
     let mut together = device.any(length, Number::F32);
     let mut at = 0;
-    visit(&mut |own| {
-        device.copy(together.slice_mut().part(at..at + own.len()), own.as_slice());
-        at += own.len();
+    visit(&mut |numbers| {
+        device.copy(together.slice_mut().part(at..at + numbers.len()), numbers.as_slice());
+        at += numbers.len();
     });
     communicator.sum(device, members, together.slice_mut())?;
     at = 0;
-    visit(&mut |own| {
-        let from = together.slice().part(at..at + own.len());
-        at += own.len();
-        device.copy(own, from);
+    visit(&mut |numbers| {
+        let from = together.slice().part(at..at + numbers.len());
+        at += numbers.len();
+        device.copy(numbers, from);
     });
     Ok(())
 }

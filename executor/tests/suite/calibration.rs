@@ -8,7 +8,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Kernel, Work};
 use trainwright_spec::units::Seconds;
 
-/// This machine as so many ranks of a plan find it.
+/// This machine, measured for `ranks` ranks of a plan.
 fn measured(ranks: usize, over: Over, plan: &Plan) -> Calibrated {
     let plans = std::slice::from_ref(plan);
     let mut parts = Vec::new();

@@ -1,4 +1,4 @@
-//! A run that was stopped goes on as if it had not been, under its own plan or another one.
+//! A run that was stopped goes on as if it had not been, under the same plan or another one.
 
 use crate::drafts::{Draft, model, settings, tokens};
 use std::fs;
@@ -42,12 +42,12 @@ fn drafts() -> Vec<Draft> {
 fn a_resumed_run_is_the_same_to_the_last_bit() {
     for draft in drafts() {
         let folder = tempfile::tempdir().unwrap();
-        let whole = run(&draft, &settings(5)).unwrap();
+        let uninterrupted = run(&draft, &settings(5)).unwrap();
         let first = run(&draft, &Settings { saving: saving(folder.path()), ..settings(4) }).unwrap();
-        assert_eq!(losses(&first), losses(&whole)[..4], "{draft:?}: saving changes the run");
+        assert_eq!(losses(&first), losses(&uninterrupted)[..4], "{draft:?}: saving changes the run");
         let rest = run(&draft, &resume(folder.path(), 5)).unwrap();
-        assert_eq!(losses(&rest), losses(&whole)[4..], "{draft:?}");
-        assert_eq!(rest.weights, whole.weights, "{draft:?}");
+        assert_eq!(losses(&rest), losses(&uninterrupted)[4..], "{draft:?}");
+        assert_eq!(rest.weights, uninterrupted.weights, "{draft:?}");
         let names: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names.len(), 2, "two checkpoints and nothing else: {names:?}");
@@ -62,14 +62,15 @@ fn any_plan_goes_on_with_the_checkpoint_of_any_other() {
         run(from, &Settings { saving: saving(folder.path()), ..settings(2) }).unwrap();
         let expected = run(from, &resume(folder.path(), 3)).unwrap();
         for to in drafts.iter().filter(|to| to.model == from.model) {
-            let own = run(to, &resume(folder.path(), 3)).unwrap();
-            let error = (own.steps[0].loss / expected.steps[0].loss - 1.0).abs();
+            let resumed = run(to, &resume(folder.path(), 3)).unwrap();
+            let error = (resumed.steps[0].loss / expected.steps[0].loss - 1.0).abs();
             assert!(error < 1e-5, "{from:?} to {to:?}: {error}");
             // What is read is what was written: saved again without a step it would be the same; so are the weights
             // but for the rounding of one step.
-            let (own, expected) = (own.weights.as_ref().unwrap(), expected.weights.as_ref().unwrap());
+            let (resumed, expected) = (resumed.weights.as_ref().unwrap(), expected.weights.as_ref().unwrap());
             for (key, expected) in expected {
-                let largest = own[key].iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                let largest =
+                    resumed[key].iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                 assert!(largest < 1e-4, "{from:?} to {to:?}: {key:?} is {largest} beside");
             }
         }
@@ -90,8 +91,8 @@ fn names_and_shapes_are_hugging_faces() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         run(&Draft::of(name), &Settings { saving: saving(folder.path()), ..settings(1) }).unwrap();
-        let own = folder.path().join("step-00000001");
-        let config = fs::read_to_string(own.join("config.json")).unwrap();
+        let saved = folder.path().join("step-00000001");
+        let config = fs::read_to_string(saved.join("config.json")).unwrap();
         // What the plan's model leaves to the executor, the file says.
         let mut said = model(name);
         said.norm_epsilon = Some(1e-5);
@@ -99,12 +100,12 @@ fn names_and_shapes_are_hugging_faces() {
             attention.rotary_base = attention.rotary.then_some(10_000.0);
         }
         assert_eq!(from_hugging_face(&config, name).unwrap(), said);
-        let file = fs::read(own.join("model.safetensors")).unwrap();
+        let file = fs::read(saved.join("model.safetensors")).unwrap();
         let header = String::from_utf8_lossy(&file[8..8 + file[0] as usize + 256 * file[1] as usize]);
         let entry = format!(r#""{tensor}":{{"dtype":"F32","shape":{shape}"#);
         assert!(header.contains(&entry), "{entry} is not in {header}");
         // A folder like that begins another run.
-        let begun = run(&Draft::of(name), &Settings { start: Start::Weights(own), ..settings(1) }).unwrap();
+        let begun = run(&Draft::of(name), &Settings { start: Start::Weights(saved), ..settings(1) }).unwrap();
         assert_eq!(begun.steps[0].step, 1);
     }
 }
@@ -114,7 +115,7 @@ fn what_does_not_suit_is_one_clear_error() {
     let folder = tempfile::tempdir().unwrap();
     let draft = Draft { optimizer: "adamw", ..Draft::of("gpt") };
     run(&draft, &Settings { saving: saving(folder.path()), ..settings(2) }).unwrap();
-    let own = folder.path().join("step-00000002");
+    let saved = folder.path().join("step-00000002");
     let check = |draft: &Draft, tokens: &Tokens, steps, expected: &str| {
         let error = train(&draft.plan(), tokens, &resume(folder.path(), steps), &mut |_| {}).unwrap_err();
         let text = error.to_string();
@@ -126,16 +127,16 @@ fn what_does_not_suit_is_one_clear_error() {
     check(&Draft::of("gpt"), &tokens(), 3, "`optimizer` is adamw; the plan has momentum");
     let other = Draft { optimizer: "adamw", ..Draft::of("llama") };
     check(&other, &tokens(), 3, "config.json: `model.embedding.position` is {\"learned\":20}");
-    fs::remove_file(own.join("config.json")).unwrap();
+    fs::remove_file(saved.join("config.json")).unwrap();
     check(&other, &tokens(), 3, "has no tensor `model.embed_tokens.weight`");
-    let weights = own.join("model.safetensors");
-    let whole = fs::read(&weights).unwrap();
-    for length in [0, 5, 100, whole.len() - 1] {
-        fs::write(&weights, &whole[..length]).unwrap();
+    let weights = saved.join("model.safetensors");
+    let bytes = fs::read(&weights).unwrap();
+    for length in [0, 5, 100, bytes.len() - 1] {
+        fs::write(&weights, &bytes[..length]).unwrap();
         check(&draft, &tokens(), 3, &format!("model.safetensors is damaged: it has {length} bytes"));
     }
-    let renamed = String::from_utf8_lossy(&whole[..600]).replace("[67,32]", "[32,67]");
-    fs::write(&weights, [&whole[..8], &renamed.as_bytes()[renamed.len() - 592..], &whole[600..]].concat())
+    let renamed = String::from_utf8_lossy(&bytes[..600]).replace("[67,32]", "[32,67]");
+    fs::write(&weights, [&bytes[..8], &renamed.as_bytes()[renamed.len() - 592..], &bytes[600..]].concat())
         .unwrap();
     check(
         &draft,
@@ -143,8 +144,8 @@ fn what_does_not_suit_is_one_clear_error() {
         3,
         "tensor `transformer.wte.weight` has the shape [32, 67], the plan's model wants [67, 32]",
     );
-    fs::write(own.join("trainer.json"), "{").unwrap();
+    fs::write(saved.join("trainer.json"), "{").unwrap();
     check(&draft, &tokens(), 3, "trainer.json is damaged");
-    fs::remove_dir_all(&own).unwrap();
+    fs::remove_dir_all(&saved).unwrap();
     check(&draft, &tokens(), 3, "has no complete checkpoint");
 }

@@ -1,7 +1,7 @@
 //! A plan on a device that is no CPU gives the losses and weights of one rank on the CPU.
 //!
 //! The device for NVIDIA GPUs runs here on the emulator: what is launched, on which buffers, in which order and with which
-//! arguments is as on a GPU. Its kernels' own test is in their crate.
+//! arguments is as on a GPU. Its kernels are tested in their crate.
 
 use crate::drafts::{BATCH, Draft, settings, tokens};
 use crate::parity::{EIGHT_BITS, MODELS, check, check_apart, check_within};
@@ -123,7 +123,7 @@ fn a_number_that_is_none_names_the_op_and_is_not_saved() {
 
 /// What NCCL does between GPUs is done by the emulators for each other.
 #[test]
-fn ranks_on_gpus_of_their_own_train_as_one() {
+fn ranks_on_separate_gpus_train_as_one() {
     if !is_there() {
         return;
     }
@@ -134,7 +134,7 @@ fn ranks_on_gpus_of_their_own_train_as_one() {
     check(&[of("llama", [1, 1, 2], "zero3", false), of("gpt", [2, 2, 2], "zero1", true)]);
 }
 
-/// A step that a graph replays has the tokens, the rate and the corrections of its own number: its bits are those of ops
+/// A step that a graph replays has the tokens, the rate and the corrections of its step number: its bits are those of ops
 /// enqueued one by one.
 #[test]
 fn a_graph_replays_what_ops_do() {
@@ -165,7 +165,7 @@ fn a_graph_replays_what_ops_do() {
         // Of every rank; no driver counts here.
         let memory = &with.device_memory;
         assert_eq!(memory.len(), draft.mesh.iter().product::<usize>());
-        assert!(memory.iter().all(|own| own.peak > 0 && own.in_use.is_none()), "{memory:?}");
+        assert!(memory.iter().all(|memory| memory.peak > 0 && memory.in_use.is_none()), "{memory:?}");
     }
     let refused =
         |device| run(&Draft { micro_batch: 8, device, ..two.clone() }, true, 1).graph.unwrap().to_string();
@@ -182,8 +182,8 @@ fn optimizers() {
         return;
     }
     let parts = Draft { mesh: [1, 1, 2], data_sharding: "zero3", micro_batch: 4, ..emulated("gpt") };
-    let whole = Draft { micro_batch: 8, ..emulated("gpt") };
-    let of = |optimizer| Draft { optimizer, ..whole.clone() };
+    let full = Draft { micro_batch: 8, ..emulated("gpt") };
+    let of = |optimizer| Draft { optimizer, ..full.clone() };
     // Ratios of full tensors are made on the device, those of parts by the host.
     check(&[Draft { optimizer: "lars", ..parts }, of("adam"), of("lamb")]);
 }
@@ -290,10 +290,10 @@ fn fp8() {
             let outcome = Draft { device, precision, steps: 1, ..draft.clone() }.train().unwrap();
             [outcome.steps[0].loss, outcome.steps[0].gradient_norm.unwrap()]
         };
-        let [own, cpu] = ["emulated", "cpu"].map(|device| first(device, precision));
+        let [emulated, cpu] = ["emulated", "cpu"].map(|device| first(device, precision));
         let wide = first("cpu", Precision::Bf16);
-        let is_closer = |at: usize| 10.0 * (own[at] - cpu[at]).abs() < (wide[at] - cpu[at]).abs();
-        assert!(is_closer(0) && is_closer(1), "{own:?} {cpu:?} {wide:?}");
+        let is_closer = |at: usize| 10.0 * (emulated[at] - cpu[at]).abs() < (wide[at] - cpu[at]).abs();
+        assert!(is_closer(0) && is_closer(1), "{emulated:?} {cpu:?} {wide:?}");
     }
     let tensor = Draft { mesh: [2, 1, 1], sequence_parallel: true, ..gpt.clone() };
     let stages = Draft { mesh: [1, 2, 2], data_sharding: "zero1", micro_batch: 2, ..llama.clone() };
@@ -346,8 +346,8 @@ fn a_checkpoint_goes_from_device_to_device() {
         let saving = Some(Saving { folder: folder.path().into(), every: None, keep: NonZeroUsize::MIN });
         run(devices[0], Settings { saving, ..settings(1) });
         let start = Start::Resume(folder.path().into());
-        let own = run(devices[1], Settings { start, ..settings(2) }).steps[0].loss;
-        assert!((own / expected - 1.0).abs() < 1e-4, "{devices:?}: {own} is not {expected}");
+        let resumed = run(devices[1], Settings { start, ..settings(2) }).steps[0].loss;
+        assert!((resumed / expected - 1.0).abs() < 1e-4, "{devices:?}: {resumed} is not {expected}");
     }
 }
 

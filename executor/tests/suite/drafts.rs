@@ -131,7 +131,7 @@ impl Draft {
         self.try_plan().unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }
 
-    /// The plan, if there is such a one.
+    /// The plan, if it is valid.
     pub fn try_plan(&self) -> Result<Plan, SpecError> {
         let [tensor, pipeline, data] = self.mesh;
         let stages = pipeline * self.virtual_stages;

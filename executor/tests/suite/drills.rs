@@ -10,7 +10,7 @@ use trainwright_executor::{Drill, DrillKind, Fault, RunError, Saving, Settings, 
 #[test]
 fn whatever_happens_to_a_rank_the_run_ends_and_can_be_resumed() {
     let plan = Draft { mesh: [2, 2, 1], optimizer: "adamw", ..Draft::of("gpt") }.plan();
-    let whole = train(&plan, &tokens(), &settings(4), &mut |_| {}).unwrap();
+    let uninterrupted = train(&plan, &tokens(), &settings(4), &mut |_| {}).unwrap();
     // Each kind at least once.
     for number in 0..cases("TRAINWRIGHT_DRILLS", 3, 5) as u64 {
         // Anything that spreads well over ranks and ops will do.
@@ -42,6 +42,6 @@ fn whatever_happens_to_a_rank_the_run_ends_and_can_be_resumed() {
         assert_eq!(names, ["step-00000002"], "{drill:?}");
         let rest = Settings { start: Start::Resume(folder.path().into()), ..settings(4) };
         let rest = train(&plan, &tokens(), &rest, &mut |_| {}).unwrap();
-        assert_eq!(rest.weights, whole.weights, "{drill:?}");
+        assert_eq!(rest.weights, uninterrupted.weights, "{drill:?}");
     }
 }

@@ -43,11 +43,11 @@ fn what_is_dropped_changes_the_loss_and_a_resumed_run_drops_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let plan = Draft { optimizer: "adamw", ..Draft::of("gpt-dropping") }.plan();
     let run = |settings: &Settings| train(&plan, &tokens(), settings, &mut |_| {}).unwrap();
-    let whole = run(&settings(4));
+    let uninterrupted = run(&settings(4));
     let saving = Saving { folder: folder.path().into(), every: None, keep: NonZeroUsize::MIN };
     run(&Settings { saving: Some(saving), ..settings(2) });
     let rest = run(&Settings { start: Start::Resume(folder.path().into()), seed: 99, ..settings(4) });
-    assert_eq!(rest.weights, whole.weights);
+    assert_eq!(rest.weights, uninterrupted.weights);
 }
 
 /// With the same masks, as they are of seed and step, a small step against the gradient g lowers the loss by ε |g|², but for

@@ -17,29 +17,29 @@ pub struct Tolerance {
 }
 
 /// The largest differences of losses and of the rest, all of them within a tolerance.
-fn check_equal(name: &str, own: &Outcome, reference: &Outcome, tolerance: Tolerance) -> [f64; 2] {
+fn check_equal(name: &str, outcome: &Outcome, reference: &Outcome, tolerance: Tolerance) -> [f64; 2] {
     let mut largest = [0.0f64; 2];
-    for (own, expected) in own.steps.iter().zip(&reference.steps) {
-        let error = (own.loss / expected.loss - 1.0).abs();
+    for (step, expected) in outcome.steps.iter().zip(&reference.steps) {
+        let error = (step.loss / expected.loss - 1.0).abs();
         assert!(
             error < tolerance.losses,
             "{name} step {}: loss {} is not {}",
-            own.step,
-            own.loss,
+            step.step,
+            step.loss,
             expected.loss
         );
         largest[0] = largest[0].max(error);
-        let norms = own.gradient_norm.zip(expected.gradient_norm);
+        let norms = step.gradient_norm.zip(expected.gradient_norm);
         assert!(
-            norms.is_none_or(|(own, expected)| (own / expected - 1.0).abs() < tolerance.weights),
+            norms.is_none_or(|(step, expected)| (step / expected - 1.0).abs() < tolerance.weights),
             "{name}: {norms:?}"
         );
     }
-    let (own, reference) = (own.weights.as_ref().unwrap(), reference.weights.as_ref().unwrap());
-    assert_eq!(own.keys().collect::<Vec<_>>(), reference.keys().collect::<Vec<_>>(), "{name}");
+    let (found, reference) = (outcome.weights.as_ref().unwrap(), reference.weights.as_ref().unwrap());
+    assert_eq!(found.keys().collect::<Vec<_>>(), reference.keys().collect::<Vec<_>>(), "{name}");
     for (key, expected) in reference {
         let squares = |x: &mut dyn Iterator<Item = f32>| x.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
-        let error = squares(&mut own[key].iter().zip(expected).map(|(own, expected)| own - expected));
+        let error = squares(&mut found[key].iter().zip(expected).map(|(found, expected)| found - expected));
         let norm = squares(&mut expected.iter().copied());
         let allowed = if format!("{key:?}").contains("Bias") { tolerance.biases } else { tolerance.weights };
         assert!(error <= allowed * norm, "{name}: {key:?} is {error} beside, of {norm}");
@@ -58,12 +58,12 @@ pub fn check(drafts: &[Draft]) {
     check_within(drafts, 1e-4);
 }
 
-/// The same with another tolerance.
+/// `check` with another tolerance.
 pub fn check_within(drafts: &[Draft], tolerance: f64) {
     check_apart(drafts, Tolerance { losses: tolerance, weights: tolerance, biases: tolerance });
 }
 
-/// The same with several.
+/// `check` with a tolerance for each kind of number.
 pub fn check_apart(drafts: &[Draft], tolerance: Tolerance) {
     let part = cases("TRAINWRIGHT_PARITY", 40, 100) as f64 / 100.0;
     let runs = |index: usize| drafts.len() <= SHORT || (0.618_034 * index as f64).fract() < part;
@@ -71,7 +71,7 @@ pub fn check_apart(drafts: &[Draft], tolerance: Tolerance) {
     check_each(&chosen.map(|(_, draft)| draft.clone()).collect::<Vec<_>>(), tolerance);
 }
 
-/// The same, all of them in any case.
+/// `check` of every draft, however few the settings ask for.
 pub fn check_all(drafts: &[Draft]) {
     check_each(drafts, Tolerance { losses: 1e-4, weights: 1e-4, biases: 1e-4 });
 }
@@ -96,13 +96,13 @@ fn check_each(drafts: &[Draft], tolerance: Tolerance) {
         }
         let (_, reference) = references.iter().find(|(known, _)| *known == key).unwrap();
         let name = format!("{draft:?}");
-        let own = draft.train().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let found = check_equal(&name, &own, reference, tolerance);
+        let outcome = draft.train().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let found = check_equal(&name, &outcome, reference, tolerance);
         largest = [0, 1].map(|at| largest[at].max(found[at]));
         if index < repeats {
-            check_same(&own, &draft.train().unwrap(), &name);
+            check_same(&outcome, &draft.train().unwrap(), &name);
         }
-        check_routes(draft, &own, &name);
+        check_routes(draft, &outcome, &name);
     }
     let [losses, rest] = largest;
     println!(
@@ -112,19 +112,19 @@ fn check_each(drafts: &[Draft], tolerance: Tolerance) {
 }
 
 /// Two runs of one plan have the same bits.
-fn check_same(own: &Outcome, again: &Outcome, name: &str) {
+fn check_same(outcome: &Outcome, again: &Outcome, name: &str) {
     let bits =
         |outcome: &Outcome| -> Vec<u64> { outcome.steps.iter().map(|step| step.loss.to_bits()).collect() };
-    assert_eq!(bits(own), bits(again), "{name}: losses differ from run to run");
-    assert_eq!(own.weights, again.weights, "{name}: weights differ from run to run");
+    assert_eq!(bits(outcome), bits(again), "{name}: losses differ from run to run");
+    assert_eq!(outcome.weights, again.weights, "{name}: weights differ from run to run");
 }
 
-/// Ranks that share a GPU communicate there along every axis; ranks on GPUs of their own by NCCL, but for messages from stage
+/// Ranks that share a GPU communicate there along every axis; ranks on separate GPUs by NCCL, but for messages from stage
 /// to stage. What modules do in steps goes through the host. Ranks on processors have no routes.
-fn check_routes(draft: &Draft, own: &Outcome, name: &str) {
+fn check_routes(draft: &Draft, outcome: &Outcome, name: &str) {
     let alone = draft.device == "cpu" || draft.plan().mesh.ranks() == 1;
-    assert_eq!(own.routes.is_empty(), alone, "{name}: {:?}", own.routes);
-    for (axis, route) in &own.routes {
+    assert_eq!(outcome.routes.is_empty(), alone, "{name}: {:?}", outcome.routes);
+    for (axis, route) in &outcome.routes {
         let expected = match (draft.device, axis) {
             // Rows of tokens go to experts of tensor ranks too.
             (_, Axis::Tensor) if draft.model == "mixtral" => Route::Host,
@@ -332,7 +332,7 @@ fn sixteen_bits() {
 /// Of plans in fp8.
 pub const EIGHT_BITS: Tolerance = Tolerance { losses: 3e-4, weights: 0.01, biases: 0.3 };
 
-/// In fp8 each rank's part of a tensor has a scale of its own, and what is rounded up on one way is rounded down on another.
+/// In fp8 each rank's part of a tensor has a separate scale, and what is rounded up on one way is rounded down on another.
 #[test]
 fn fp8() {
     let precision = Precision::Fp8;

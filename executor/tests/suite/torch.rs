@@ -47,12 +47,12 @@ fn check(name: &str, mesh: [usize; 3], ends: [(&str, Layer, ParameterName); 3]) 
     };
     let text = Tokens::bytes(&fs::read(all.join("text.txt")).unwrap());
     let outcome = train(&plan, &text, &settings, &mut |_| {}).unwrap();
-    let near = |what: &str, own: f64, torch: f64| {
-        assert!((own / torch - 1.0).abs() < 1e-4, "{name} {mesh:?} {what}: {own}, PyTorch has {torch}");
+    let near = |what: &str, ours: f64, torch: f64| {
+        assert!((ours / torch - 1.0).abs() < 1e-4, "{name} {mesh:?} {what}: {ours}, PyTorch has {torch}");
     };
-    for (own, (loss, norm)) in outcome.steps.iter().zip(curve.losses.iter().zip(&curve.norms)) {
-        near(&format!("loss of step {}", own.step), own.loss, *loss);
-        near(&format!("norm of step {}", own.step), own.gradient_norm.unwrap(), *norm);
+    for (step, (loss, norm)) in outcome.steps.iter().zip(curve.losses.iter().zip(&curve.norms)) {
+        near(&format!("loss of step {}", step.step), step.loss, *loss);
+        near(&format!("norm of step {}", step.step), step.gradient_norm.unwrap(), *norm);
     }
     // ln 256 = 5.5 at first: it has learned something.
     assert!(curve.losses[0] > 5.4 && curve.losses[19] < 4.0);

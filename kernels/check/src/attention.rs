@@ -121,7 +121,7 @@ struct Expected {
 }
 
 impl Case {
-    /// Of three arrays of their own, each token's heads side by side.
+    /// Of three separate arrays, each token's heads side by side.
     fn expected(&self, [q, k, v, o_gradient]: [&[f64]; 4]) -> Expected {
         let Case { batch, heads, kv_heads, queries, keys, head_dim: d, value_head_dim: e, .. } = *self;
         let scale = 1.0 / (d as f64).sqrt();
@@ -257,7 +257,7 @@ fn check(bench: &mut Bench, shape: Case, number: Number) -> Result<(), DeviceErr
     (attention.o, attention.logarithms, attention.dots) = (o.at, logarithms.at, dots.at);
     let passes = [Pass::Backward, Pass::DeterministicBackward].map(|pass| {
         let implementations_of = implementations(bench, &attention, number, pass);
-        // Our own versions are the same in both passes.
+        // Our versions are the same in both passes.
         implementations_of
             .into_iter()
             .filter(move |by| pass == Pass::Backward || matches!(by, Implementation::Library(_)))
@@ -294,7 +294,7 @@ fn check(bench: &mut Bench, shape: Case, number: Number) -> Result<(), DeviceErr
 #[derive(Debug, Clone, Copy)]
 enum Implementation {
     /// Our version of that number.
-    Own(usize),
+    Kernel(usize),
     /// The library, with its workspace in bytes.
     Library(usize),
 }
@@ -310,7 +310,7 @@ fn implementations(
         Pass::Backward | Pass::DeterministicBackward => attention.backward(number).len(),
     };
     let fused = if number == Number::Bf16 { bench.device.fuses(attention, pass).ok() } else { None };
-    (0..versions).map(Implementation::Own).chain(fused.map(Implementation::Library)).collect()
+    (0..versions).map(Implementation::Kernel).chain(fused.map(Implementation::Library)).collect()
 }
 
 /// Runs it. The names of the kernels; with fewer than three the last one is repeated.
@@ -322,8 +322,10 @@ fn run(
     by: Implementation,
 ) -> Result<[String; 3], DeviceError> {
     let launches = match (by, pass) {
-        (Implementation::Own(version), Pass::Forward) => vec![attention.forward(number).swap_remove(version)],
-        (Implementation::Own(version), Pass::Backward | Pass::DeterministicBackward) => {
+        (Implementation::Kernel(version), Pass::Forward) => {
+            vec![attention.forward(number).swap_remove(version)]
+        }
+        (Implementation::Kernel(version), Pass::Backward | Pass::DeterministicBackward) => {
             attention.backward(number).swap_remove(version)
         }
         (Implementation::Library(bytes), _) => {

@@ -20,13 +20,13 @@ pub(crate) fn routing(bench: &mut Bench) -> Result<(), DeviceError> {
             weights.extend(order[..chosen].iter().map(|expert| z[*expert].exp() / of));
             probabilities.extend(z.iter().map(|z| z.exp() / sum));
         }
-        let own_weights = bench.blank(Number::F32, tokens * chosen)?;
-        let own_probabilities = bench.blank(Number::F32, tokens * count)?;
+        let made_weights = bench.blank(Number::F32, tokens * chosen)?;
+        let made_probabilities = bench.blank(Number::F32, tokens * count)?;
         let routing = Routing {
             logits: logits.at,
             experts: bench.words(&vec![9999; tokens * chosen])?,
-            weights: own_weights.at,
-            probabilities: own_probabilities.at,
+            weights: made_weights.at,
+            probabilities: made_probabilities.at,
             tokens: tokens as i32,
             count: count as i32,
             chosen: chosen as i32,
@@ -35,8 +35,8 @@ pub(crate) fn routing(bench: &mut Bench) -> Result<(), DeviceError> {
         bench.run(&routing.launch())?;
         let case = format!("{chosen} of {count}");
         bench.compare_words("route", &format!("{case} experts"), routing.experts, &experts)?;
-        bench.compare("route", &format!("{case} weights"), &own_weights, &weights)?;
-        bench.compare("route", &format!("{case} probabilities"), &own_probabilities, &probabilities)?;
+        bench.compare("route", &format!("{case} weights"), &made_weights, &weights)?;
+        bench.compare("route", &format!("{case} probabilities"), &made_probabilities, &probabilities)?;
     }
     no_numbers(bench)
 }
@@ -100,18 +100,18 @@ pub(crate) fn permutation(bench: &mut Bench) -> Result<(), DeviceError> {
         let (sort, order) = sorted(bench, &keys, [first, buckets as u32], 50)?;
         let mut places = vec![u32::MAX; choices];
         order.iter().enumerate().for_each(|(place, choice)| places[*choice as usize] = place as u32);
-        let own_places = bench.words(&vec![u32::MAX; choices])?;
+        let made_places = bench.words(&vec![u32::MAX; choices])?;
         let invert =
-            Invert { order: sort.order, starts: sort.starts, places: own_places, buckets: buckets as i32 };
+            Invert { order: sort.order, starts: sort.starts, places: made_places, buckets: buckets as i32 };
         bench.run(&invert.launch(choices as i32))?;
-        bench.compare_words("invert_order", "places", own_places, &places)?;
+        bench.compare_words("invert_order", "places", made_places, &places)?;
 
         let x = bench.random(number, tokens * width)?;
         let weights = bench.random(Number::F32, choices)?;
         let made = bench.random(number, order.len() * width)?;
         let base = Permutation {
             order: sort.order,
-            places: own_places,
+            places: made_places,
             weights: weights.at,
             chosen: chosen as i32,
             width: width as i32,

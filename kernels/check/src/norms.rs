@@ -38,15 +38,15 @@ fn one_norm(bench: &mut Bench, number: Number, width: usize, centred: bool) -> R
         let variance = row_values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
         let scale = 1.0 / (variance + epsilon).sqrt();
         let h: Vec<f64> = row_values.iter().map(|x| (x - mean) * scale).collect();
-        let own_dy = &dy.values[row * width..(row + 1) * width];
-        let e: Vec<f64> = own_dy.iter().zip(&gain.values).map(|(dy, gain)| dy * gain).collect();
+        let row_dy = &dy.values[row * width..(row + 1) * width];
+        let e: Vec<f64> = row_dy.iter().zip(&gain.values).map(|(dy, gain)| dy * gain).collect();
         let mean_e = if centred { e.iter().sum::<f64>() / width as f64 } else { 0.0 };
         let along = e.iter().zip(&h).map(|(e, h)| e * h).sum::<f64>() / width as f64;
         for column in 0..width {
             y.push(h[column] * gain.values[column] + bias.values[column]);
             dx[row * width + column] += (e[column] - mean_e - h[column] * along) * scale;
-            gain_gradient[column] += own_dy[column] * h[column];
-            bias_gradient[column] += own_dy[column];
+            gain_gradient[column] += row_dy[column] * h[column];
+            bias_gradient[column] += row_dy[column];
         }
         means.push(mean);
         scales.push(scale);

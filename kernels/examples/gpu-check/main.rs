@@ -98,7 +98,7 @@ fn check(gpu: &mut Gpu, folder: &Path) -> Result<usize, Failure> {
         findings.group(check.name, |note| {
             for seed in SEEDS {
                 match check.run(gpu, seed) {
-                    Ok(own) => own.into_iter().for_each(|finding| note(finding, Use::Training)),
+                    Ok(findings) => findings.into_iter().for_each(|finding| note(finding, Use::Training)),
                     Err(error) => {
                         note(failed(check.name, format!("seed {seed}"), &error), Use::Training);
                         // Frees the check's memory, if the device still works.

@@ -63,13 +63,13 @@ impl Attention {
         let (queries, keys) = (query.queries.len() / d, shared.keys.len() / d);
         for first in (0..queries).step_by(QUERY_TILE) {
             let rows = QUERY_TILE.min(queries - first);
-            let own_queries = &query.queries[first * d..(first + rows) * d];
-            let own_output = &query.output[first * e..(first + rows) * e];
+            let tile_queries = &query.queries[first * d..(first + rows) * d];
+            let tile_output = &query.output[first * e..(first + rows) * e];
             let out_gradient = &query.gradient[first * e..(first + rows) * e];
-            let own_gradient = &mut gradient[first * d..(first + rows) * d];
+            let tile_gradient = &mut gradient[first * d..(first + rows) * d];
             let mut dots = [T::ZERO; QUERY_TILE];
             wide(|| {
-                let pairs = own_output.chunks_exact(e).zip(out_gradient.chunks_exact(e));
+                let pairs = tile_output.chunks_exact(e).zip(out_gradient.chunks_exact(e));
                 dots.iter_mut().zip(pairs).for_each(|(dots, (o, g))| *dots = dot(o, g));
             });
             for first_key in (0..self.key_end(first, rows, keys)).step_by(KEY_TILE) {
@@ -79,7 +79,7 @@ impl Attention {
                 let scores = &mut tiles.scores[..rows * columns];
                 let products = &mut tiles.products[..rows * columns];
                 let transposed = |x, width| Matrix::rows(x, width).transposed();
-                let q = Matrix::rows(own_queries, d);
+                let q = Matrix::rows(tile_queries, d);
                 let g = Matrix::rows(out_gradient, e);
                 multiply(scores, Onto::Replace, q, transposed(tile_keys, d), Threads::ONE);
                 multiply(products, Onto::Replace, g, transposed(tile_values, e), Threads::ONE);
@@ -113,7 +113,7 @@ impl Attention {
                 multiply(value_gradient, Onto::Add, transposed(scores, columns), g, Threads::ONE);
                 multiply(key_gradient, Onto::Add, transposed(products, columns), q, Threads::ONE);
                 let products = Matrix::rows(&*products, columns);
-                multiply(own_gradient, Onto::Add, products, Matrix::rows(tile_keys, d), Threads::ONE);
+                multiply(tile_gradient, Onto::Add, products, Matrix::rows(tile_keys, d), Threads::ONE);
             }
         }
     }

@@ -33,42 +33,19 @@ pub struct TileGradients<T> {
 }
 
 impl Attention {
-    /// The outputs of a tile's queries over its keys.
-    pub fn tile_forward<T: Real>(&self, tile: Tile<T>, threads: Threads) -> Output<T> {
-        self.tile_forward_dropping(None, tile, threads)
-    }
-
-    /// As `tile_forward`, with dropout of the probabilities.
-    pub fn tile_forward_dropping<T: Real>(
+    /// The outputs of a tile's queries over its keys; `drops` as in `forward`.
+    pub fn tile_forward<T: Real>(
         &self,
         drops: Option<ScoreDropout>,
         tile: Tile<T>,
         threads: Threads,
     ) -> Output<T> {
         let positions = tile.queries.len() / self.columns()[0] / self.batch;
-        let made = threads.each(self.batch * self.heads, |task| {
-            let (sequence, head) = (task / self.heads, task % self.heads);
-            let drops = drops.map(|drops| drops.of(sequence, head));
-            self.one_forward(&Head { drops, ..self.tile_head(&tile, sequence, head) })
-        });
-        let mut heads = vec![T::ZERO; positions * self.batch * self.output_row()];
-        let mut logarithms = Vec::with_capacity(self.batch * self.heads * positions);
-        for (task, (output, own_logarithms)) in made.into_iter().enumerate() {
-            let first = task % self.heads * self.value_head_dim;
-            let place = Place { sequence: task / self.heads, row: self.output_row(), first };
-            self.put(&mut heads, place, &output, self.value_head_dim);
-            logarithms.extend(own_logarithms);
-        }
-        Output { heads, logarithms }
+        self.each_head(drops, positions, threads, |sequence, head| self.tile_head(&tile, sequence, head))
     }
 
-    /// The gradients of a tile; `kept` is of its queries over all keys.
-    pub fn tile_backward<T: Real>(&self, tile: Tile<T>, kept: Kept<T>, threads: Threads) -> TileGradients<T> {
-        self.tile_backward_dropping(None, tile, kept, threads)
-    }
-
-    /// As `tile_backward`, with forward's dropout of the probabilities.
-    pub fn tile_backward_dropping<T: Real>(
+    /// The gradients of a tile; `kept` is of its queries over all keys, `drops` as in forward.
+    pub fn tile_backward<T: Real>(
         &self,
         drops: Option<ScoreDropout>,
         tile: Tile<T>,
@@ -118,13 +95,13 @@ impl Attention {
     /// Adds the outputs and L of the same queries over other keys to the first ones.
     pub fn join<T: Real>(
         &self,
-        [own_heads, own_logarithms]: [&mut [T]; 2],
+        [heads, logarithms]: [&mut [T]; 2],
         [other_heads, other_logarithms]: [&[T]; 2],
     ) {
-        let positions = own_logarithms.len() / (self.batch * self.heads);
+        let positions = logarithms.len() / (self.batch * self.heads);
         let e = self.value_head_dim;
         wide(|| {
-            let pairs = own_logarithms.iter_mut().zip(other_logarithms);
+            let pairs = logarithms.iter_mut().zip(other_logarithms);
             for (at, (logarithm, added)) in pairs.enumerate() {
                 let (task, position) = (at / positions, at % positions);
                 let (sequence, head) = (task / self.heads, task % self.heads);
@@ -133,8 +110,8 @@ impl Attention {
                 let sum = one + two;
                 *logarithm = largest + T::of(sum.wide().ln());
                 let first = (position * self.batch + sequence) * self.output_row() + head * e;
-                let rows = own_heads[first..first + e].iter_mut().zip(&other_heads[first..first + e]);
-                rows.for_each(|(own, other)| *own = (*own * one + *other * two) / sum);
+                let rows = heads[first..first + e].iter_mut().zip(&other_heads[first..first + e]);
+                rows.for_each(|(head, other)| *head = (*head * one + *other * two) / sum);
             }
         });
     }
@@ -183,10 +160,10 @@ mod tests {
             })
             .map(|(part, at)| parts[part][at])
             .collect();
-        let expected = attention.forward_dropping(drops, &qkv, Threads::ONE);
+        let expected = attention.forward(drops, &qkv, Threads::ONE);
         let gradient = numbers(rows * attention.output_row(), 0.7);
         let kept = Kept { heads: &expected.heads, logarithms: &expected.logarithms, gradient: &gradient };
-        let back = attention.backward_dropping(drops, &qkv, kept, Threads::ONE);
+        let back = attention.backward(drops, &qkv, kept, Threads::ONE);
         let full = Attention { mask: Mask::Full, ..attention };
         let cut = |part: usize, width: usize, from: usize, to: usize| {
             &parts[part][from * 2 * width..to * 2 * width]
@@ -197,14 +174,14 @@ mod tests {
             values: cut(2, v, keys[0], keys[1]),
         };
         let (first, second) = ([0, 5], [5, 12]);
-        let close = |own: &[f64], other: &[f64]| {
-            assert_eq!(own.len(), other.len());
-            own.iter().zip(other).for_each(|(a, b)| assert!((a - b).abs() < 1e-12, "{a} {b}"));
+        let close = |made: &[f64], other: &[f64]| {
+            assert_eq!(made.len(), other.len());
+            made.iter().zip(other).for_each(|(a, b)| assert!((a - b).abs() < 1e-12, "{a} {b}"));
         };
         let of =
             |keys: [usize; 2]| drops.map(|drops| ScoreDropout { first: [4, 8, second[0], keys[0]], ..drops });
-        let mut late = attention.tile_forward_dropping(of(second), tile(second, second), Threads::ONE);
-        let early = full.tile_forward_dropping(of(first), tile(second, first), Threads::ONE);
+        let mut late = attention.tile_forward(of(second), tile(second, second), Threads::ONE);
+        let early = full.tile_forward(of(first), tile(second, first), Threads::ONE);
         let Output { heads, logarithms } = &mut late;
         full.join([heads, logarithms], [&early.heads, &early.logarithms]);
         close(&late.heads, &expected.heads[10 * attention.output_row()..]);
@@ -213,16 +190,15 @@ mod tests {
             logarithms: &late.logarithms,
             gradient: &gradient[10 * attention.output_row()..],
         };
-        let of_own_keys =
-            attention.tile_backward_dropping(of(second), tile(second, second), kept, Threads::ONE);
-        let before = full.tile_backward_dropping(of(first), tile(second, first), kept, Threads::ONE);
-        let sums: Vec<f64> = of_own_keys.queries.iter().zip(&before.queries).map(|(a, b)| a + b).collect();
+        let of_late_keys = attention.tile_backward(of(second), tile(second, second), kept, Threads::ONE);
+        let before = full.tile_backward(of(first), tile(second, first), kept, Threads::ONE);
+        let sums: Vec<f64> = of_late_keys.queries.iter().zip(&before.queries).map(|(a, b)| a + b).collect();
         let column = |from: usize, width: usize| -> Vec<f64> {
             let rows = back.chunks_exact(attention.row()).skip(10);
             rows.flat_map(|row| row[from..from + width].to_vec()).collect()
         };
         close(&sums, &column(0, q));
-        close(&of_own_keys.keys, &column(q, k));
-        close(&of_own_keys.values, &column(q + k, v));
+        close(&of_late_keys.keys, &column(q, k));
+        close(&of_late_keys.values, &column(q + k, v));
     }
 }

@@ -58,7 +58,7 @@ pub struct Attention {
     pub head_dim: i32,
     /// Width of a value head.
     pub value_head_dim: i32,
-    /// 1: a query sees keys up to its own position.
+    /// 1: a query sees keys up to its position.
     pub causal: i32,
     /// The first query's position minus the first key's.
     pub offset: i32,

@@ -1,4 +1,4 @@
-//! Collectives and messages between devices with memories of their own.
+//! Collectives and messages between devices with separate memories.
 
 use super::launch::Address;
 

@@ -21,7 +21,7 @@ impl Event {
     }
 
     pub(super) fn of<T: Any>(&self) -> &T {
-        self.0.downcast_ref().expect("devices wait for events of their own kind")
+        self.0.downcast_ref().expect("devices wait for events of the same kind")
     }
 
     /// Whether both are the same recorded event, not two events at the same point.

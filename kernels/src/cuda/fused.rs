@@ -129,7 +129,7 @@ impl AttentionShape {
         graph
     }
 
-    /// Bytes of the workspace that hold tensors of the graph. The engine's own part follows.
+    /// Bytes of the workspace that hold tensors of the graph. The engine's part follows.
     pub fn graph_workspace(&self) -> usize {
         let sums = self.batch * self.heads * self.queries * self.width * size_of::<f32>() as i64;
         if self.pass == Pass::Backward { (sums as usize).next_multiple_of(WORKSPACE_ALIGNMENT) } else { 0 }

@@ -1,4 +1,4 @@
-//! Operations on the result of a layer's product, by an epilogue of cublasLt or by our own launches.
+//! Operations on the result of a layer's product, by an epilogue of cublasLt or by separate launches.
 //!
 //! Nobody has measured yet which is faster for which shape. `Tail::version` makes either, so that both can be checked and timed;
 //! `Tail::method` alone decides what training does.
@@ -103,7 +103,7 @@ impl Tail {
         tail.is_none_or(|tail| tail.method(product) == Method::Epilogue)
     }
 
-    /// The steps of a product with this tail. The product's own epilogue is ignored.
+    /// The steps of a product with this tail. `product.epilogue` is ignored.
     pub fn version(
         self,
         method: Method,

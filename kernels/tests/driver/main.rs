@@ -16,19 +16,19 @@ use trainwright_kernels::cuda::{Address, Collective, Device, DeviceError, Member
 struct StandIn(libloading::Library);
 
 impl StandIn {
-    /// Compiles a file of this folder under a name into a folder, as one that calls itself `own_name`, and loads it by its path.
-    fn new(source: &str, to: &Path, own_name: &str) -> Self {
-        Self::compile(source, to, own_name);
+    /// Compiles a file of this folder under a name into a folder, as one that calls itself `soname`, and loads it by its path.
+    fn new(source: &str, to: &Path, soname: &str) -> Self {
+        Self::compile(source, to, soname);
         // SAFETY: it does nothing when it is loaded.
-        Self(unsafe { libloading::Library::new(to.join(own_name)) }.unwrap())
+        Self(unsafe { libloading::Library::new(to.join(soname)) }.unwrap())
     }
 
-    fn compile(source: &str, to: &Path, own_name: &str) {
+    fn compile(source: &str, to: &Path, soname: &str) {
         std::fs::create_dir_all(to).unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/driver").join(source);
         let compiled = Command::new(compiler())
-            .args(["-shared", "-fPIC", "-Wall", "-Werror", &format!("-Wl,-soname,{own_name}"), "-o"])
-            .args([&to.join(own_name), &source])
+            .args(["-shared", "-fPIC", "-Wall", "-Werror", &format!("-Wl,-soname,{soname}"), "-o"])
+            .args([&to.join(soname), &source])
             .status();
         assert!(compiled.unwrap().success(), "{} does not compile", source.display());
     }
@@ -74,7 +74,7 @@ impl Drop for Folder {
 
 fn main() {
     if Command::new(compiler()).arg("--version").output().is_err() || is_real_one_there() {
-        return println!("skipped: there is no C compiler, or NVIDIA's own libraries are there");
+        return println!("skipped: there is no C compiler, or NVIDIA's libraries are there");
     }
     let folder = std::env::temp_dir().join(format!("trainwright-stand-ins-{}", std::process::id()));
     let folder = Folder(folder);

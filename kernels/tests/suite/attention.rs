@@ -10,7 +10,7 @@ fn plain(attention: &Attention, qkv: &[f64]) -> Vec<f64> {
     plain_dropping(attention, None, qkv)
 }
 
-/// The same with probabilities dropped out.
+/// `plain` with probabilities dropped out.
 fn plain_dropping(attention: &Attention, drops: Option<&ScoreDropout>, qkv: &[f64]) -> Vec<f64> {
     let Attention { batch, heads, kv_heads, head_dim: d, value_head_dim: e, mask } = *attention;
     let positions = qkv.len() / attention.row() / batch;
@@ -51,23 +51,27 @@ fn check(attention: Attention, positions: usize, differences: bool) {
     let qkv: Vec<f64> =
         random(7, positions * attention.batch * attention.row()).iter().map(|x| 2.0 * x).collect();
     let expected = plain(&attention, &qkv);
-    let made = attention.forward(&qkv, Threads::ONE);
+    let made = attention.forward(None, &qkv, Threads::ONE);
     let error = made.heads.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!(error < 1e-12, "{name}: {error}");
 
     let gradient = random(8, expected.len());
     let kept = Kept { heads: &made.heads, logarithms: &made.logarithms, gradient: &gradient };
-    let gradients = attention.backward(&qkv, kept, Threads::ONE);
+    let gradients = attention.backward(None, &qkv, kept, Threads::ONE);
     if differences {
         check_gradient(&name, &qkv, &gradients, |qkv| weighted(&plain(&attention, qkv), &gradient));
     }
     let (qkv32, gradient32) = (narrow(&qkv), narrow(&gradient));
-    let made32 = attention.forward(&qkv32, Threads::new(2));
+    let made32 = attention.forward(None, &qkv32, Threads::new(2));
     check_near(&name, &made32.heads, &expected, 1e-5);
     let kept = Kept { heads: &made32.heads, logarithms: &made32.logarithms, gradient: &gradient32 };
-    let backward = attention.backward(&qkv32, kept, Threads::new(2));
+    let backward = attention.backward(None, &qkv32, kept, Threads::new(2));
     check_near(&name, &backward, &gradients, 1e-5);
-    assert_eq!(backward, attention.backward(&qkv32, kept, Threads::ONE), "{name}: threads change the result");
+    assert_eq!(
+        backward,
+        attention.backward(None, &qkv32, kept, Threads::ONE),
+        "{name}: threads change the result"
+    );
 }
 
 #[test]
@@ -78,16 +82,16 @@ fn dropped_probabilities_are_those_of_the_mask_forward_and_backward() {
     let qkv = random(7, 9 * attention.batch * attention.row());
     let expected = plain_dropping(&attention, Some(&drops), &qkv);
     assert_ne!(expected, plain(&attention, &qkv));
-    let made = attention.forward_dropping(Some(drops), &qkv, Threads::ONE);
+    let made = attention.forward(Some(drops), &qkv, Threads::ONE);
     check_near("dropout forward", &narrow(&made.heads), &expected, 1e-5);
     let gradient = random(8, expected.len());
     let kept = Kept { heads: &made.heads, logarithms: &made.logarithms, gradient: &gradient };
-    let gradients = attention.backward_dropping(Some(drops), &qkv, kept, Threads::ONE);
+    let gradients = attention.backward(Some(drops), &qkv, kept, Threads::ONE);
     let loss = |qkv: &[f64]| weighted(&plain_dropping(&attention, Some(&drops), qkv), &gradient);
     check_gradient("dropout", &qkv, &gradients, loss);
     // More positions than a tile has.
     let long = random(9, 150 * attention.batch * attention.row());
-    let made = attention.forward_dropping(Some(drops), &long, Threads::new(2));
+    let made = attention.forward(Some(drops), &long, Threads::new(2));
     check_near("long", &narrow(&made.heads), &plain_dropping(&attention, Some(&drops), &long), 1e-5);
 }
 
@@ -111,9 +115,9 @@ fn gradients_across_tiles_are_those_of_differences() {
         Attention { batch: 1, heads: 1, kv_heads: 1, head_dim: 2, value_head_dim: 2, mask: Mask::Causal };
     let qkv = random(3, 140 * 6);
     let gradient = random(4, 140 * 2);
-    let made = attention.forward(&qkv, Threads::ONE);
+    let made = attention.forward(None, &qkv, Threads::ONE);
     let kept = Kept { heads: &made.heads, logarithms: &made.logarithms, gradient: &gradient };
-    let gradients = attention.backward(&qkv, kept, Threads::ONE);
+    let gradients = attention.backward(None, &qkv, kept, Threads::ONE);
     let chosen: Vec<usize> = (0..qkv.len()).step_by(41).collect();
     let chosen_of = |values: &[f64]| -> Vec<f64> { chosen.iter().map(|index| values[*index]).collect() };
     check_gradient("tiles", &chosen_of(&qkv), &chosen_of(&gradients), |moved| {

@@ -10,7 +10,7 @@ pub fn random(seed: u64, count: usize) -> Vec<f64> {
     (0..count + 8).map(|_| next()).skip(8).collect()
 }
 
-/// The same in f32.
+/// The numbers in f32.
 pub fn narrow(x: &[f64]) -> Vec<f32> {
     x.iter().map(|x| *x as f32).collect()
 }

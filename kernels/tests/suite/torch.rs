@@ -103,10 +103,10 @@ fn attention() {
         value_head_dim: case.d,
         mask: Mask::Causal,
     };
-    let made = attention.forward(&case.qkv, Threads::ONE);
+    let made = attention.forward(None, &case.qkv, Threads::ONE);
     check("attention", &made.heads, &case.y);
     let kept = Kept { heads: &made.heads, logarithms: &made.logarithms, gradient: &case.g };
-    check("attention gradient", &attention.backward(&case.qkv, kept, Threads::ONE), &case.dqkv);
+    check("attention gradient", &attention.backward(None, &case.qkv, kept, Threads::ONE), &case.dqkv);
 }
 
 #[derive(Deserialize)]

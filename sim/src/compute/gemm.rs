@@ -48,7 +48,7 @@ const SHORTEST_PART: f64 = 512.0;
 
 /// Filling the pipeline and writing the tile out cost as much as this much more of the summed dim.
 ///
-/// One value for all GPUs, from the published rows of 10 GFLOP and more, each GPU and precision with its own achieved
+/// One value for all GPUs, from the published rows of 10 GFLOP and more, each GPU and precision with its achieved
 /// part: the mean error is 9.2 % at 0, 9.1 % at 32, 64, 96 and 128. Physical range: some 32 to 128, two to four stages of
 /// the pipeline that loads operands.
 const FILL_AND_DRAIN: f64 = 96.0;
@@ -66,7 +66,7 @@ const OPERAND_LOADING: f64 = 12.0;
 ///
 /// w = ⌈c ⌈m / t_r⌉ ⌈n / t_c⌉ s / P⌉ waves of tiles, t_r × t_c the tile, s parts of the summed dim (1 unless all tiles
 /// fit in one wave), k₀ fill and drain, P multiprocessors, R the peak of one, φ the part of it that large products
-/// reach, e the tile's own efficiency; γ the part of a single product's speed that grouped ones reach, 1 if c = 1; n bytes moved through memory at the reached bandwidth φ_m β: operands once,
+/// reach, e the tile's efficiency; γ the part of a single product's speed that grouped ones reach, 1 if c = 1; n bytes moved through memory at the reached bandwidth φ_m β: operands once,
 /// results once, and with a split each part's sums written and read in fp32.
 /// Assumes that the library picks the best tile, one tile per multiprocessor at a time, and operands reused from the
 /// cache. Never above the peak, since φ, e and γ are at most 1.

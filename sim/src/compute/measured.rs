@@ -201,7 +201,7 @@ mod tests {
     fn gpus(rows: &str) -> [Gpu; 2] {
         let text = format!("gpu,kernel,shape,precision,time_us\n{rows}");
         let plain = Cluster::from_name("dgx-a100").unwrap();
-        let measured = plain.clone().with_device_profile(&text, "own.csv").unwrap();
+        let measured = plain.clone().with_device_profile(&text, "rows.csv").unwrap();
         [plain, measured].map(|cluster| cluster.node.gpu)
     }
 
@@ -251,7 +251,7 @@ mod tests {
                     a100-80gb-sxm,elementwise,bytes=1000000,bf16,100,activation backward\n\
                     a100-80gb-sxm,elementwise,bytes=4000000,bf16,900,activation backward\n";
         let plain = Cluster::from_name("dgx-a100").unwrap();
-        let gpu = plain.clone().with_device_profile(text, "own.csv").unwrap().node.gpu;
+        let gpu = plain.clone().with_device_profile(text, "rows.csv").unwrap().node.gpu;
         let moved = |bytes| Kernel::Streaming {
             access: Access::Elementwise,
             read: Bytes::new(bytes),

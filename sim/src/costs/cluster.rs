@@ -252,7 +252,7 @@ fn copy_traffic(bytes: Bytes, time: Seconds, node: &Node) -> Traffic {
 ///
 /// p ranks, n bytes, t the time alone, r = 2 rounds for an all-reduce and 1 else, f the part of the tensor that
 /// each rank's link carries (`CollectiveKind::bus_factor`); B the published memory bandwidth: what
-/// a step passes on is written once and read once, and a rank's own part once too; β what the GPU's link inside the node
+/// a step passes on is written once and read once, and a rank's part once too; β what the GPU's link inside the node
 /// reaches, or the group's share of the NICs. One channel is one thread block, which has a multiprocessor to itself
 /// (NVIDIA/nccl issue 689); between nodes there are some for each of the node's NICs, at most as many as inside.
 /// Channels are those of a large collective, whatever its size: with the fewer ones of `Choice::channels` the median

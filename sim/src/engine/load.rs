@@ -76,7 +76,7 @@ impl Load {
     /// want, as a part of those that there are, and k its crowding. A kernel on the multiprocessors that are left finds its operands later by what is
     /// taken of the memory's bandwidth, hence the product: chosen because of the all-gathers of 1 to 4 GiB inside a node of
     /// A100s, beside which matrix products take what it says to 0.1 % in the median (sim/tests/interference.rs).
-    /// Kernels do not slow communication (its streams have priority, its multiprocessors are its own until it ends),
+    /// Kernels do not slow communication (its streams have priority, nothing else runs on its multiprocessors until it ends),
     /// and a communication that is slowed still counts with all it takes at full speed.
     pub fn slowness<'a>(&self, others: impl Iterator<Item = &'a Load> + Clone) -> f64 {
         let taken = |part: fn(&Traffic) -> f64| -> f64 {

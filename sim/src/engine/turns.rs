@@ -1,6 +1,6 @@
 //! Threads that take turns on the cores of a device.
 //!
-//! Each core has a queue of its own. A thread that wakes goes to the core that it last ran on, or to an idle one if that is
+//! Each core has a separate queue. A thread that wakes goes to the core that it last ran on, or to an idle one if that is
 //! taken; it keeps its core from op to op until it waits for something else, or until its slice is over and others wait
 //! there. A core that runs out of threads takes one that waits at another core, but only after a while: until then it
 //! is idle although there is work.
@@ -174,7 +174,7 @@ impl Turns {
         self.cores.iter().filter_map(of_core).map(|time| time.max(now + Picoseconds(1))).min()
     }
 
-    /// How many times longer an op takes than on a core of its own: without end while it waits for its turn.
+    /// How many times longer an op takes than on a core without other threads: without end while it waits for its turn.
     pub fn slowness(&self, op: OpId) -> f64 {
         match self.cores.iter().any(|core| core.on.is_some_and(|turn| turn.op == op)) {
             true => 1.0 / self.rate,
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_wakes_goes_to_an_idle_core() {
-        // The first thread waits until 5; its own core has the third one by then, and the second core is idle.
+        // The first thread waits until 5; its core has the third one by then, and the second core is idle.
         let outcome = run(&[&[[0, 1], [4, 3]], &[[0, 2]], &[[0, 20]]]);
         assert_eq!(times(&outcome.started), [0, 1, 5, 0, 1]);
         assert_eq!(times(&outcome.ended), [1, 5, 8, 2, 21]);

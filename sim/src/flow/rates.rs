@@ -29,7 +29,7 @@ use super::ready::ReadyLinks;
 pub(super) enum Limit {
     /// Nothing yet: the rate is infinite until the levels are settled.
     None,
-    /// Its own cap.
+    /// The flow's cap.
     Cap,
     /// This link.
     Link(u32),
@@ -281,7 +281,7 @@ fn finite(rate: f64) -> f64 {
 }
 
 impl Limit {
-    /// Whether a link counts a flow with this limit as its own.
+    /// Whether a link is what limits a flow with this limit.
     fn is_here(self, link: u32) -> bool {
         self == Self::Link(link) || self == Self::None
     }

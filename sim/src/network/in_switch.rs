@@ -70,7 +70,7 @@ impl Algorithm for NvlsTree {
     /// T = W + (√B + √(n / β))², B = α_switch + 2 ⌈log₂ N⌉ α_between, W = 2 ⌈log₂ N⌉ ω, β = min(β_switch, β_between / v)
     ///
     /// n bytes on N nodes; v = 1 for two nodes, which exchange their sums, and 2 for more, where a node of the
-    /// double tree sends and receives twice the tensor. α_between is NCCL's own part of a step with the call's
+    /// double tree sends and receives twice the tensor. α_between is NCCL's part of a step with the call's
     /// protocol, Simple, in a ring: the entry of trees differs between versions of NCCL and is twice that of rings in
     /// 2.21, with which two nodes of 8 H20s took 46 to 48 µs for 4 to 512 bytes (traces/published/collectives.csv). ω
     /// is what the network adds to a step (`pipelined`).

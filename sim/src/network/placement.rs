@@ -14,7 +14,7 @@ pub struct Link {
     /// Bandwidth of large messages.
     pub bandwidth: BytesPerSecond,
     /// Inside a node the time of one step of a ring with an empty message and Simple; between nodes what NICs and
-    /// fabric add to NCCL's own part of a step.
+    /// fabric add to NCCL's part of a step.
     pub latency: Seconds,
 }
 
@@ -77,7 +77,7 @@ impl Placement {
     /// β = k/g · (count · bandwidth · efficiency) · share
     ///
     /// with the share of it that the fabric lets through (`Way`).
-    /// Nodes of a torus have their GPUs' own links between them.
+    /// Nodes of a torus have direct links of their GPUs between them.
     /// Inside the node, see `Wired`.
     ///
     /// # Panics
@@ -86,7 +86,7 @@ impl Placement {
         Self::on(ranks, cluster, &cluster.node)
     }
 
-    /// The same as if all nodes were such ones.
+    /// The placement as if all nodes were `node`.
     pub(super) fn on(ranks: &[usize], cluster: &Cluster, node: &Node) -> Self {
         if !ranks.is_sorted() {
             let mut sorted = ranks.to_vec();
@@ -152,7 +152,7 @@ impl Placement {
         }
     }
 
-    /// The same group in a coalesced call: steps of several collectives are in flight at a time, so that none of them
+    /// The placement in a coalesced call: steps of several collectives are in flight at a time, so that none of them
     /// waits for the gap after its last one.
     pub(super) fn without_ring_gap(self) -> Self {
         Self { ring_gap: Seconds::ZERO, ..self }
@@ -181,7 +181,7 @@ impl Placement {
             || (self.transport == Transport::NvLink && (self.nodes == 1 || self.ordered))
     }
 
-    /// Time of a ring's step inside a node, where NCCL's times scale with the link's own.
+    /// Time of a ring's step inside a node, where NCCL's times scale with the link's latency.
     pub(super) fn ring_step(&self, protocol: Protocol) -> Seconds {
         self.inside_step(protocol, |table| &table.ring)
     }
@@ -191,13 +191,13 @@ impl Placement {
         self.inside_step(protocol, |table| &table.tree)
     }
 
-    /// NCCL's own part of a ring's step between nodes. With one rank in each node NCCL counts the steps of a tree.
+    /// NCCL's part of a ring's step between nodes. With one rank in each node NCCL counts the steps of a tree.
     pub(super) fn ring_crossing(&self, protocol: Protocol) -> Seconds {
         let network = &self.nccl.steps.network;
         protocol.time(if self.ranks == self.nodes { &network.tree } else { &network.ring })
     }
 
-    /// NCCL's own part of a tree's step between nodes.
+    /// NCCL's part of a tree's step between nodes.
     pub(super) fn tree_crossing(&self, protocol: Protocol) -> Seconds {
         protocol.time(&self.nccl.steps.network.tree)
     }

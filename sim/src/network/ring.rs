@@ -14,7 +14,7 @@ impl Algorithm for Ring {
         "ring"
     }
 
-    /// T = L + v / B, with NCCL's own latency L and bandwidth B
+    /// T = L + v / B, with NCCL's latency L and bandwidth B
     ///
     /// v bytes through each link, as for `time`. L = base + i max(α_inside, o) + j α_between, j = r (N − 1) steps
     /// between nodes and i the others, o the network's overhead for each step; over several nodes a large
@@ -67,7 +67,7 @@ impl Algorithm for Ring {
     /// times in a round (N > 1). v = r (p − 1)/p n goes through each link, n in a broadcast or a reduce, which are
     /// pipelined. T₀ is the start of the GPU's kernel and NCCL's base latency. With Simple inside a node the chunks
     /// fill the links only after a while: d is the link's ramp. M is what a GPU's memory reaches: each rank also
-    /// reads and writes one chunk in its own memory, which shows in small groups on fast links; where peers leave
+    /// reads and writes one chunk in its memory, which shows in small groups on fast links; where peers leave
     /// chunks in host memory, it reads the last one from there.
     /// Assumes that no other flow shares the links.
     /// Source: Patarasuk & Yuan 2009, J. Parallel Distrib. Comput. 69(2), 117–124, for steps and volume; the copy

@@ -99,7 +99,7 @@ impl SideBySide<'_> {
         Ok(self.costs(topology, folding)?.time(self.bytes))
     }
 
-    /// The same for any size: all flows of a step start together, so that their times grow as their amounts do.
+    /// Costs for any size: all flows of a step start together, so that their times grow as their amounts do.
     ///
     /// # Errors
     /// As `time`.

@@ -148,7 +148,7 @@ impl Topology {
     /// The most rings through all GPUs of a `group` that no two share a link: how many links of a GPU a ring
     /// collective uses at once. Over switches it is one ring with a GPU's whole bandwidth. Where the links between
     /// pairs form no ring, it is one in the order of the group over PCIe, or without that over the ways of `route`,
-    /// with what is left of links that it uses more than once. None for fewer than two GPUs, and for GPUs that only NICs join.
+    /// with what is left of links that it uses more than once. `None` for fewer than two GPUs, and for GPUs that only NICs join.
     pub fn rings(&self, group: &[usize]) -> Option<Rings> {
         if group.len() < 2 {
             return None;

@@ -14,7 +14,7 @@ impl Algorithm for Tree {
         "tree"
     }
 
-    /// T = L + 2 n / B, with NCCL's own latency L and bandwidth B
+    /// T = L + 2 n / B, with NCCL's latency L and bandwidth B
     ///
     /// L = base + 2 [(k − 1) α_inside + ⌊log₂ N⌋ α_between]; B is that of the narrowest link times factors of the
     /// protocol, up to its cap, and times a correction that falls to a half at medium sizes.
@@ -55,7 +55,7 @@ impl Algorithm for Tree {
 
     /// T = T₀ + W + (√B + √(2 n / β))², B = 2 [(k − 1) α_inside + ⌈log₂ N⌉ α_between], W = 2 ⌈log₂ N⌉ ω
     ///
-    /// k ranks on each of N nodes, n bytes; α NCCL's own part of a step, ω what the network adds to one between nodes
+    /// k ranks on each of N nodes, n bytes; α NCCL's part of a step, ω what the network adds to one between nodes
     /// (`pipelined`); β what the protocol reaches of the narrowest link in one direction, ⌈log₂ N⌉ the depth of NCCL's
     /// trees. Each of two trees carries half of the tensor up and down; a node is inner in one and a leaf in the
     /// other, so it sends and receives 2 n in all. T₀ as for the ring.

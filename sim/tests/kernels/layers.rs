@@ -75,28 +75,18 @@ impl Row {
         let stack = Stack { overlap_gradient_reduction: false, ..Stack::from_name(&self.stack).unwrap() };
         let plan = Plan {
             micro_batch: self.micro_batch,
-            schedule: "1f1b".into(),
-            virtual_stages: 1,
             sequence_parallel: self.sequence_parallel == "yes",
-            tensor_scheme: "1d".into(),
-            context_scheme: "ring".into(),
-            data_sharding: "none".into(),
             stages: vec![StageBlocks(vec![recompute; BLOCKS])],
-            state: Default::default(),
-            offload: Default::default(),
-            data: Default::default(),
             mesh: Mesh { expert: self.expert, ..Mesh::new(self.tensor, 1, self.expert) },
-            experts: Default::default(),
-            job: Job {
-                sequence: self.tokens,
-                global_batch: self.expert * self.micro_batch,
-                precision: self.precision,
-                optimizer: "adam".into(),
-                gradient_clipping: true,
-            },
-            stack,
-            cluster,
-            model: self.model(),
+            ..Plan::plain(
+                self.model(),
+                stack,
+                cluster,
+                Job {
+                    optimizer: "adam".into(),
+                    ..Job::new(self.tokens, self.expert * self.micro_batch, self.precision)
+                },
+            )
         };
         plan.check(&self.variant).unwrap();
         plan

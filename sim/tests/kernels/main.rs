@@ -4,7 +4,7 @@
 //! errors: a line that gets worse or is missing fails, and so does one that got better without the page saying so.
 //!
 //! Products are those of 10 GFLOP and more; best shapes were picked by a search over thousands and lie above what other
-//! shapes reach, hence a kernel of their own. The PyTorch rows of memory-bound kernels have some 40 µs of launch in their
+//! shapes reach, hence a separate kernel. The PyTorch rows of memory-bound kernels have some 40 µs of launch in their
 //! time.
 
 mod attention;

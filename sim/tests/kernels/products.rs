@@ -47,7 +47,7 @@ fn product(row: Row) -> Measured {
 }
 
 /// Query-key-value, projection and both feed-forward products; with casts, each operand is quantised before, with a pass
-/// over it for its largest value where the scale of a whole tensor is that of its own values.
+/// over it for its largest value where the scale of a whole tensor is that of its values.
 fn layer(row: LayerRow) -> Measured {
     let LayerRow { tokens, hidden, ffn, precision, .. } = row;
     let weights = [[hidden, 3 * hidden], [hidden, hidden], [hidden, ffn], [ffn, hidden]];

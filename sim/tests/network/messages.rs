@@ -35,7 +35,7 @@ fn an_all_to_all_by_hand() {
     // If all-to-alls reach 120 of the 200 GB/s: 250 µs. Rings and messages stay.
     let mut other = cluster.clone();
     other.node.interconnect.exchange_efficiency = Some(sourced(0.6));
-    close(time(&other, 40.0, 0..4), MESSAGE + 250.0, "an efficiency of its own");
+    close(time(&other, 40.0, 0..4), MESSAGE + 250.0, "a separate efficiency");
     let [before, after] = [&cluster, &other].map(|cluster| Placement::new(&[0, 1, 2, 3], cluster));
     assert_eq!((after.pair, after.ring_bandwidth()), (before.pair, before.ring_bandwidth()));
     // Two nodes: half of 40 MB leaves the node at 10 GB/s for each GPU, 2000 µs.

@@ -6,7 +6,6 @@ use trainwright_lower::memory::plan_memory;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Position;
@@ -50,29 +49,16 @@ fn plan(row: &Row) -> Plan {
     model.embedding.position = Position::Learned(row.seq_len.max(512));
     let plan = Plan {
         micro_batch: row.global_batch / MICROBATCHES,
-        schedule: "1f1b".into(),
-        virtual_stages: 1,
-        tensor_scheme: "1d".into(),
-        sequence_parallel: false,
-        experts: Default::default(),
         context_scheme: if shared { "ring-self-attention" } else { "ring" }.into(),
-        data_sharding: "none".into(),
-        data: DataOptions::default(),
-        state: Default::default(),
-        offload: Default::default(),
         stages: vec![StageBlocks(vec![Recompute::None; model.layers() / STAGES]); STAGES],
         mesh: Mesh { context, ..Mesh::new(tensor, STAGES, 1) },
-        job: Job {
-            sequence: row.seq_len,
-            global_batch: row.global_batch,
-            precision: Precision::Fp16,
-            optimizer: "adam".into(),
-            gradient_clipping: true,
-        },
         // Colossal-AI's engine hands the gradients to its handlers after the last backward pass.
-        stack: Stack { overlap_gradient_reduction: false, ..Stack::from_name("pytorch-eager").unwrap() },
-        cluster: Cluster::from_name(&format!("piz-daint:{}", STAGES * row.parallel_size)).unwrap(),
-        model,
+        ..Plan::plain(
+            model,
+            Stack { overlap_gradient_reduction: false, ..Stack::from_name("pytorch-eager").unwrap() },
+            Cluster::from_name(&format!("piz-daint:{}", STAGES * row.parallel_size)).unwrap(),
+            Job { optimizer: "adam".into(), ..Job::new(row.seq_len, row.global_batch, Precision::Fp16) },
+        )
     };
     plan.check("row").unwrap();
     plan

@@ -43,7 +43,7 @@ fn cables_and_tapers_of_one_fabric_are_equal() {
             "  {{ between = [\"{from}\", \"{to}\"], bandwidth = \"{gigabytes} GB/s\", latency = \"0.5 us\" }},\n"
         );
     };
-    // NICs of 10 GB/s; a pod of two nodes has four of them, and 20 GB/s to the core. Its own switch adds no time.
+    // NICs of 10 GB/s; a pod of two nodes has four of them, and 20 GB/s to the core. The pod's switch adds no time.
     for pod in 0..4 {
         cable(format!("leaf{pod}"), "core", 20);
     }

@@ -27,7 +27,7 @@ hop_latency = "0.5 us"
 {fabric}
 "#
     );
-    Cluster::from_toml(&text, "own.toml").unwrap_or_else(|error| panic!("{fabric}: {error}"))
+    Cluster::from_toml(&text, "cluster.toml").unwrap_or_else(|error| panic!("{fabric}: {error}"))
 }
 
 fn route(topology: &Topology, from: usize, to: usize) -> Vec<LinkId> {
@@ -64,7 +64,7 @@ fn close(value: f64, expected: f64, case: &str) {
     assert!((value - expected).abs() < 1e-9 * expected.max(1.0), "{case}: {value} for {expected}");
 }
 
-/// Each link starts where the one before ends; between a GPU and its own NIC there is none.
+/// Each link starts where the one before ends; between a GPU and its NIC there is none.
 fn check_path(topology: &Topology, cluster: &Cluster, from: usize, to: usize) {
     let gpus = cluster.node.gpus.value;
     let ports = cluster.node.nics.as_ref().map_or(0, |nics| nics.ports(gpus));
@@ -72,8 +72,13 @@ fn check_path(topology: &Topology, cluster: &Cluster, from: usize, to: usize) {
     let mut at = Vertex::Gpu(from);
     for id in route(topology, from, to) {
         let link = topology.link(id);
-        let own_nic = matches!(at, Vertex::Gpu(gpu) if link.from == nic(gpu));
-        assert!(link.from == at || own_nic, "{} > {} after {at}, from {from} to {to}", link.from, link.to);
+        let is_first_nic = matches!(at, Vertex::Gpu(gpu) if link.from == nic(gpu));
+        assert!(
+            link.from == at || is_first_nic,
+            "{} > {} after {at}, from {from} to {to}",
+            link.from,
+            link.to
+        );
         at = link.to.clone();
     }
     assert!(at == Vertex::Gpu(to) || at == nic(to), "{}: from {from} to {to} ends at {at}", cluster.name);

@@ -45,7 +45,7 @@ fn check_disjoint(topology: &Topology, cycles: &[Vec<usize>], group: &[usize], e
         assert_eq!(cycle.iter().collect::<BTreeSet<_>>(), group.iter().collect());
         for (index, from) in cycle.iter().enumerate() {
             let path = route(topology, *from, cycle[(index + 1) % cycle.len()]);
-            assert_eq!(path.len(), 1, "{from} has a link of its own to the next of {cycle:?}");
+            assert_eq!(path.len(), 1, "{from} has a separate link to the next of {cycle:?}");
             *rings.entry(path[0]).or_default() += 1;
         }
     }

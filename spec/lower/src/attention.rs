@@ -13,7 +13,7 @@ use trainwright_spec::tensor::Input;
 use trainwright_spec::units::Bytes;
 
 /// What one rank holds of an attention layer.
-struct Own {
+struct RankShare {
     heads: usize,
     kv_heads: usize,
     query: usize,
@@ -21,28 +21,34 @@ struct Own {
     value: usize,
 }
 
-impl Own {
+impl RankShare {
     /// Heads are dealt to the tensor ranks; with fewer key-value heads than ranks, several ranks hold the same one.
     fn of(shape: &Shape, attention: &Attention) -> Self {
         let heads = shape.share(attention.heads);
         let kv_heads = shape.share(attention.kv_heads);
         let key = kv_heads * attention.head_dim;
         let value = kv_heads * attention.value_head_dim;
-        Own { heads, kv_heads, query: heads * attention.head_dim, key, value }
+        RankShare { heads, kv_heads, query: heads * attention.head_dim, key, value }
     }
 }
 
 /// All parts of an attention layer, from its norm's output to its output. `leaves` as for `row`.
 pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leaves: bool) -> Vec<Part> {
-    let own = Own::of(shape, attention);
+    let share = RankShare::of(shape, attention);
     let mut parts = match &attention.latent {
         None => vec![
-            column(shape, "qkv", input, [shape.hidden, own.query + own.key + own.value], attention.qkv_bias)
-                .named(Module::Qkv),
+            column(
+                shape,
+                "qkv",
+                input,
+                [shape.hidden, share.query + share.key + share.value],
+                attention.qkv_bias,
+            )
+            .named(Module::Qkv),
         ],
-        Some(latent) => latent_projections(shape, attention, latent, &own),
+        Some(latent) => latent_projections(shape, attention, latent, &share),
     };
-    let normed = shape.activations(shape.tokens() * (own.query + own.key));
+    let normed = shape.activations(shape.tokens() * (share.query + share.key));
     if attention.qk_norm {
         parts.push(Part {
             forward: vec![Step::reduction("qk norm", normed, normed)],
@@ -52,7 +58,7 @@ pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leav
         });
     }
     if attention.rotary {
-        let rotated = shape.activations(shape.tokens() * rotated_width(attention, &own));
+        let rotated = shape.activations(shape.tokens() * rotated_width(attention, &share));
         let rotate = vec![Step::streaming("rotary", rotated, rotated)];
         let mut part = Part { forward: rotate.clone(), backward: rotate, ..Part::default() };
         if attention.latent.is_some() {
@@ -62,10 +68,10 @@ pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leav
     }
     let mut core = core(shape, attention);
     if attention.latent.is_some() {
-        core.join(Piece::UpProjection, Role::Reads, core_inputs(shape, &own));
+        core.join(Piece::UpProjection, Role::Reads, core_inputs(shape, &share));
     }
     parts.push(core);
-    let joined = row(shape, "projection", leaves, own.heads * attention.value_head_dim, shape.hidden);
+    let joined = row(shape, "projection", leaves, share.heads * attention.value_head_dim, shape.hidden);
     parts.push(joined.named(Module::Projection));
     parts
 }
@@ -74,34 +80,34 @@ pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leav
 ///
 /// (a + k) r, with a query and k key heads on this rank and r rotated columns of each. With latent attention the keys
 /// have one rotary part for all heads, which every rank has: (a + 1) r (arXiv 2405.04434, section 2.1.3).
-fn rotated_width(attention: &Attention, own: &Own) -> usize {
+fn rotated_width(attention: &Attention, share: &RankShare) -> usize {
     match &attention.latent {
-        Some(latent) => (own.heads + 1) * latent.rotary_head_dim,
-        None => (own.heads + own.kv_heads) * attention.rotary_head_dim.unwrap_or(attention.head_dim),
+        Some(latent) => (share.heads + 1) * latent.rotary_head_dim,
+        None => (share.heads + share.kv_heads) * attention.rotary_head_dim.unwrap_or(attention.head_dim),
     }
 }
 
 /// Queries, keys and values of this rank's heads.
-fn core_inputs(shape: &Shape, own: &Own) -> Bytes {
-    shape.activations(shape.tokens() * (own.query + own.key + own.value))
+fn core_inputs(shape: &Shape, share: &RankShare) -> Bytes {
+    shape.activations(shape.tokens() * (share.query + share.key + share.value))
 }
 
 /// Queries through a low rank if there is one, keys and values through another; the down-projections are on every
 /// rank (DeepSeek-V2, arXiv 2405.04434, section 2.1).
-fn latent_projections(shape: &Shape, attention: &Attention, latent: &Latent, own: &Own) -> Vec<Part> {
-    let tokens = shape.own_tokens();
+fn latent_projections(shape: &Shape, attention: &Attention, latent: &Latent, share: &RankShare) -> Vec<Part> {
+    let tokens = shape.local_tokens();
     let mut parts = Vec::new();
     match latent.query_rank {
         Some(rank) => {
             parts.push(replicated(shape, "q down", shape.hidden, rank));
             parts.push(norm(shape, tokens, rank));
-            let mut up = column(shape, "q up", Input::Region, [rank, own.query], false);
+            let mut up = column(shape, "q up", Input::Region, [rank, share.query], false);
             up.join(Piece::UpProjection, Role::First, Bytes::ZERO);
             parts.push(up);
         }
-        None => parts.push(column(shape, "q", Input::Region, [shape.hidden, own.query], false)),
+        None => parts.push(column(shape, "q", Input::Region, [shape.hidden, share.query], false)),
     }
-    let width = own.heads * (attention.head_dim - latent.rotary_head_dim + attention.value_head_dim);
+    let width = share.heads * (attention.head_dim - latent.rotary_head_dim + attention.value_head_dim);
     // Its input is that of the queries' projection, which keeps it.
     let compressed = latent.kv_rank + latent.rotary_head_dim;
     let mut down = replicated_of_kept_input(shape, "kv down", shape.hidden, compressed);

@@ -14,7 +14,7 @@ use trainwright_spec::units::Bytes;
 ///
 /// A fused kernel keeps queries, keys, values and fp32 softmax statistics. Else the scores are in memory: Q Kᵀ, softmax,
 /// dropout, P V keep the s/c × s tensors, which with dropout and one rank are 5 a s² b bytes in 16 bits (Korthikanti et
-/// al. 2022, arXiv 2205.05198, section 4.1). Computed again, the core begins with the rank's own queries, keys and
+/// al. 2022, arXiv 2205.05198, section 4.1). Computed again, the core begins with the rank's queries, keys and
 /// values.
 pub(crate) fn core(shape: &Shape, attention: &Attention) -> Part {
     let layer = SharedAttention::of(attention, &shape.parts, shape.mesh, [shape.batch, shape.sequence]);

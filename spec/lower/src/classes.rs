@@ -40,13 +40,13 @@ pub(crate) fn representatives(plan: &Plan) -> Vec<usize> {
             divides(gpus, stride) && (stride * count == end || divides(gpus, stride * count))
         });
     // Only their tensor group distinguishes the ranks of a tensor group.
-    let tensor_whole = mesh.tensor_rows == 1 && mesh.expert_tensor() == mesh.tensor;
+    let tensor_undivided = mesh.tensor_rows == 1 && mesh.expert_tensor() == mesh.tensor;
     let repeat = blocks()
         .map(|groups| groups.stride * groups.count)
         .filter(|block| *block < stage)
         .fold(least_common_multiple(gpus, mesh.tensor), least_common_multiple)
         / mesh.tensor;
-    let tensor_ranks = if all_alike || tensor_alike && tensor_whole { 1 } else { mesh.tensor };
+    let tensor_ranks = if all_alike || tensor_alike && tensor_undivided { 1 } else { mesh.tensor };
     let copies = match (all_alike, mesh.weight_copies()) {
         (true, _) => 1,
         (false, copies) if copies.is_multiple_of(repeat) && next_stage == stage => repeat,

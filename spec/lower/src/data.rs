@@ -241,7 +241,7 @@ pub(crate) fn buckets<'a>(plan: &Plan, layers: impl Iterator<Item = &'a Layer>) 
         let of_layer = Copies::of(plan, layer);
         let has_room = |bucket: &Copies| match plan.data_scheme().fusion() {
             _ if plan.divides(Divided::Weights) => false,
-            Some(fusion) => gradient * (bucket.total() + of_layer.total()) as f64 <= fusion.threshold,
+            Some(buffer) => gradient * (bucket.total() + of_layer.total()) as f64 <= buffer,
             None => bucket.total() < plan.bucket_parameters() as u64,
         };
         match buckets.last_mut().filter(|(_, bucket)| has_room(bucket)) {
@@ -272,7 +272,7 @@ impl Gathers {
     ) -> Self {
         let units = layers.map(|layer| {
             let copies = Copies::of(plan, layer);
-            (whole_weights(plan, &copies), gathers(plan, &copies))
+            (full_weights(plan, &copies), gathers(plan, &copies))
         });
         let gathering = gathers_divided(plan, pass, variant);
         let units: Vec<_> =
@@ -363,7 +363,7 @@ impl<'a> Reductions<'a> {
     pub fn leave(&mut self, layer: usize, first: usize, emitter: &mut Emitter) -> Option<usize> {
         let (begins, copies) = self.buckets.get(self.done.len())?;
         let bytes = match self.plan.shards_gradients() {
-            true => whole_gradients(self.plan, copies),
+            true => full_gradients(self.plan, copies),
             false => Bytes::ZERO,
         };
         if *begins == layer {
@@ -403,15 +403,15 @@ impl<'a> Reductions<'a> {
     }
 }
 
-/// What gathering `copies` takes: the whole of all that is divided; nothing where weights are not.
-pub(crate) fn whole_weights(plan: &Plan, copies: &Copies) -> Bytes {
+/// Bytes of the full weights of `copies` that are gathered; zero if weights are not divided.
+pub(crate) fn full_weights(plan: &Plan, copies: &Copies) -> Bytes {
     let gathered = plan.divides(Divided::Weights);
     let divided = copies.on_several(plan).filter(|(sharing, _)| gathered && sharing.shard > 1);
     divided.map(|(_, parameters)| plan.job.precision.storage_bytes() * parameters).sum()
 }
 
 /// What the gradients of `copies` take before they are reduced.
-pub(crate) fn whole_gradients(plan: &Plan, copies: &Copies) -> Bytes {
+pub(crate) fn full_gradients(plan: &Plan, copies: &Copies) -> Bytes {
     let gradient = plan.state_bytes().gradient;
     gradient * copies.total() as f64
 }

@@ -79,7 +79,7 @@ fn wide_norm(shape: &Shape, elements: usize) -> Part {
 /// square needs the second of each (Xu et al. 2021, arXiv 2104.05343, section 3.2.2). A fused kernel is preceded by one
 /// that makes these sums; separate kernels make them anyway.
 pub(crate) fn hidden_norm(shape: &Shape, kind: Norm) -> Part {
-    let (tokens, width) = (shape.own_tokens(), shape.own_hidden());
+    let (tokens, width) = (shape.local_tokens(), shape.local_hidden());
     let mut part = norm(shape, tokens, width);
     let Some(axis) = shape.scheme.hidden_axis() else { return part };
     let numbers = if kind == Norm::RmsNorm { 1 } else { 2 };
@@ -106,7 +106,7 @@ pub(crate) fn hidden_norm(shape: &Shape, kind: Norm) -> Part {
 /// Bias, dropout and the addition of the residual; it keeps the dropout's mask, a byte per element. Backward sums the
 /// bias's gradient, and adds the gradient that came past the sublayer to the one that came through it.
 pub(crate) fn add_residual(shape: &Shape, bias: bool) -> Part {
-    let elements = shape.own_tokens() * shape.own_hidden();
+    let elements = shape.local_tokens() * shape.local_hidden();
     let size = shape.activations(elements);
     let mask = if shape.dropout { Bytes::new(elements as f64) } else { Bytes::ZERO };
     let forward = match (shape.stack.fused_elementwise, shape.dropout) {

@@ -40,7 +40,7 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
     if model.embedding.width.is_some() {
         parts.push(replicated(shape, "embedding projection", width, shape.hidden));
     }
-    let elements = shape.own_tokens() * shape.own_hidden();
+    let elements = shape.local_tokens() * shape.local_hidden();
     let activations = shape.activations(elements);
     let added = usize::from(matches!(model.embedding.position, Position::Learned(_)))
         + usize::from(model.embedding.token_types > 0);
@@ -79,11 +79,11 @@ pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
     if width != shape.hidden {
         parts.push(replicated(shape, "head projection", shape.hidden, width));
     }
-    let own_vocabulary = shape.share(shape.stack.padded_vocabulary(model.vocab, shape.tensor));
-    parts.push(head(shape, [width, own_vocabulary], model.head.bias).named(Module::Logits));
+    let local_vocabulary = shape.share(shape.stack.padded_vocabulary(model.vocab, shape.tensor));
+    parts.push(head(shape, [width, local_vocabulary], model.head.bias).named(Module::Logits));
     let loss = match shape.stack.gathers_logits && shape.tensor > 1 {
-        true => gathered_cross_entropy(shape, own_vocabulary * shape.parts.width),
-        false => cross_entropy(shape, own_vocabulary),
+        true => gathered_cross_entropy(shape, local_vocabulary * shape.parts.width),
+        false => cross_entropy(shape, local_vocabulary),
     };
     parts.push(loss.named(Module::Loss));
     parts
@@ -106,8 +106,8 @@ fn gathered_cross_entropy(shape: &Shape, vocabulary: usize) -> Part {
 /// and their sum, the division; the tensor axis exchanges three numbers per token. Keeps the fp32 probabilities, beside
 /// which the fp32 logits live as long as the loss is computed
 /// (Shoeybi et al. 2019, arXiv 1909.08053, section 3; Korthikanti et al. 2022, arXiv 2205.05198, section 4.3).
-fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
-    let elements = shape.tokens() * own_vocabulary;
+fn cross_entropy(shape: &Shape, local_vocabulary: usize) -> Part {
+    let elements = shape.tokens() * local_vocabulary;
     let logits = shape.activations(elements);
     let wide = Bytes::new(4.0 * elements as f64);
     let (axis, does) = (shape.scheme.vocabulary_axis(), Does::Move(Value::Statistic));

@@ -19,7 +19,7 @@ use trainwright_spec::units::Bytes;
 /// Of F · E neighbouring ranks each holds 1/F of 1/E of the experts. Where the expert-tensor ranks are the tensor axis's
 /// and have the same tokens (they always do without sequence parallelism; with it they gather them if the experts
 /// are not spread), the layer is one region of the tensor axis, left by summing the ranks' outputs. Elsewhere every rank
-/// dispatches tokens of its own, and shared experts are a region by themselves.
+/// dispatches different tokens, and shared experts are a region by themselves.
 pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
     let region = is_region(shape);
     let visits = visits(shape, experts, region);
@@ -76,9 +76,9 @@ fn is_region(shape: &Shape) -> bool {
 /// Where a microbatch's tokens go.
 fn visits(shape: &Shape, experts: &Experts, region: bool) -> Visits {
     let (mesh, routing) = (shape.mesh, shape.routing);
-    let own = if region { shape.tokens() } else { shape.own_tokens() };
+    let tokens = if region { shape.tokens() } else { shape.local_tokens() };
     let expert_tensor = if region { 1 } else { mesh.expert_tensor() };
-    let copies = (own * experts.per_token) as f64;
+    let copies = (tokens * experts.per_token) as f64;
     let of_ranks = routing.spread(experts, shape.layer, mesh.expert);
     let nodes = mesh.expert / mesh.expert_inner;
     let of_nodes = routing.spread(experts, shape.layer, nodes);
@@ -87,7 +87,7 @@ fn visits(shape: &Shape, experts: &Experts, region: bool) -> Visits {
         Gate::Token => 1,
         Gate::Sentence => {
             let sharing = if region { mesh.context } else { mesh.tensor * mesh.context };
-            own.div_ceil(shape.batch) * sharing.min(mesh.expert * expert_tensor)
+            tokens.div_ceil(shape.batch) * sharing.min(mesh.expert * expert_tensor)
         }
     };
     let rows = (copies * expert_tensor as f64 * of_ranks.busiest).ceil() as usize;
@@ -96,11 +96,11 @@ fn visits(shape: &Shape, experts: &Experts, region: bool) -> Visits {
     let once_a_rank = (nodes_of_a_token(experts, mesh.expert) * of_ranks.busiest).min(mesh.expert as f64);
     Visits {
         token: shape.activations(shape.hidden),
-        own,
+        tokens,
         sent: (copies * of_ranks.mean).ceil() as usize,
         rows: rows.next_multiple_of(together),
-        node_rows: own as f64 * once,
-        rank_rows: own as f64 * once_a_rank,
+        node_rows: tokens as f64 * once,
+        rank_rows: tokens as f64 * once_a_rank,
         expert: mesh.expert,
         inner: mesh.expert_inner,
         expert_tensor,
@@ -118,7 +118,7 @@ fn router(shape: &Shape, experts: &Experts) -> Vec<Part> {
         Gate::Token => {
             vec![
                 replicated(&shape.base(), "router", shape.hidden, experts.count).named(Module::Router),
-                scores_of(shape.own_tokens()).named(Module::TopK),
+                scores_of(shape.local_tokens()).named(Module::TopK),
             ]
         }
         Gate::Sentence => {
@@ -134,7 +134,7 @@ fn router(shape: &Shape, experts: &Experts) -> Vec<Part> {
 
 /// The mean of each sentence's tokens, summed over the ranks that have parts of it.
 fn mean_of_tokens(shape: &Shape) -> Part {
-    let tokens = shape.activations(shape.own_tokens() * shape.hidden);
+    let tokens = shape.activations(shape.local_tokens() * shape.hidden);
     let means = shape.activations(shape.batch * shape.hidden);
     let does = Does::Move(Value::Output);
     let sum = |axis| Step::collective("sum of tokens", CollectiveKind::AllReduce, axis, means, does);
@@ -154,7 +154,7 @@ enum Weighed {
     No,
 }
 
-/// From own tokens to the experts' rows, in the precision that the software sends them in.
+/// From a rank's tokens to the experts' rows, in the precision that the software sends them in.
 fn there(shape: &Shape, module: &'static str, moves: &[Move], weighed: Weighed) -> Vec<Step> {
     let element = shape.activations(1);
     let sent = shape.stack.dispatch_element.as_ref().map_or(element, |size| size.value) / element;

@@ -168,7 +168,7 @@ pub(crate) fn leave(shape: &Shape, output: Bytes, part: &mut Part) {
 
 /// A product with a weight that every rank holds, over this rank's tokens.
 pub(crate) fn replicated(shape: &Shape, module: &'static str, inner: usize, outer: usize) -> Part {
-    grouped(shape, module, 1, shape.own_tokens(), [inner, outer])
+    grouped(shape, module, 1, shape.local_tokens(), [inner, outer])
 }
 
 /// A replicated product over an input that another product has quantised and keeps.
@@ -179,7 +179,7 @@ pub(crate) fn replicated_of_kept_input(
     outer: usize,
 ) -> Part {
     let mut part = replicated(shape, module, inner, outer);
-    part.forward.drain(..quantise(shape, shape.precision, shape.own_tokens() * inner).count());
+    part.forward.drain(..quantise(shape, shape.precision, shape.local_tokens() * inner).count());
     Part { kept: Bytes::ZERO, ..part }
 }
 

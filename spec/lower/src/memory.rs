@@ -6,7 +6,7 @@ mod offloaded;
 pub use offloaded::{NodeMemory, node_memory};
 
 use crate::data::{Copies, divisor};
-use crate::stage::{Stage, own_stages};
+use crate::stage::{Stage, stages_on};
 use divided::Undivided;
 use offloaded::with_offload;
 use serde::{Deserialize, Serialize};
@@ -197,7 +197,7 @@ pub fn plan_memory_with(plan: &Plan, lists: &ActionLists) -> Vec<RankMemory> {
     memory_with(plan, &Stage::all(plan), lists)
 }
 
-/// The same for one pipeline rank.
+/// `plan_memory_with` for one pipeline rank.
 pub fn rank_memory_with(plan: &Plan, lists: &ActionLists, rank: usize) -> RankMemory {
     let stages = Stage::of_rank(plan, rank);
     let one = ranks_memory(plan, &stages, lists, rank..rank + 1);
@@ -259,7 +259,7 @@ fn rank_memory(
     held: &[Held],
     (pipeline_rank, actions): (usize, &Vec<Action>),
 ) -> RankMemory {
-    let here = || own_stages(plan, stages, pipeline_rank);
+    let here = || stages_on(plan, stages, pipeline_rank);
     let state = |of: fn(&ParameterBytes) -> Bytes| -> Bytes {
         let copies = Copies::of_all(plan, here().flat_map(Stage::layers));
         copies

@@ -21,7 +21,7 @@ fn overlaps_messages(plan: &Plan) -> bool {
 /// Whether each tensor rank sends 1/t of a message that all of them hold.
 fn scatters(plan: &Plan) -> bool {
     let shape = Shape::of(plan);
-    shape.tensor > 1 && shape.is_whole() && plan.stack.scatter_gather_pipeline
+    shape.tensor > 1 && shape.replicates_activations() && plan.stack.scatter_gather_pipeline
 }
 
 /// Size of a message between the first stages if kernels wait for it; `None` if it overlaps them.
@@ -43,7 +43,7 @@ fn tensors_into(plan: &Plan, stage: usize) -> usize {
 fn message_bytes(plan: &Plan, into_stage: usize) -> Bytes {
     let shape = Shape::of(plan);
     let tensors = tensors_into(plan, into_stage);
-    let bytes = shape.activations(tensors * shape.own_tokens() * shape.own_hidden());
+    let bytes = shape.activations(tensors * shape.local_tokens() * shape.local_hidden());
     if scatters(plan) { bytes / shape.tensor as f64 } else { bytes }
 }
 
@@ -72,14 +72,9 @@ pub(crate) fn send(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }
     }
 }
 
-pub(crate) fn receive(
-    plan: &Plan,
-    emitter: &mut Emitter,
-    Message { pass, channel }: Message,
-    own_stage: usize,
-) {
+pub(crate) fn receive(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }: Message, stage: usize) {
     let from = sender(plan, channel);
-    if from == plan.pipeline_rank_of(own_stage) {
+    if from == plan.pipeline_rank_of(stage) {
         return;
     }
     let work = Work::Receive { channel, from, bytes: message_bytes(plan, stage_entered(channel)) };

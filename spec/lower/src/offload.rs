@@ -76,7 +76,7 @@ impl Bucket {
     }
 
     /// Those of them that this rank's processors have use for.
-    fn own_gradients(&self, plan: &Plan) -> Bytes {
+    fn gradients_for_host(&self, plan: &Plan) -> Bytes {
         let parameters = self.copies.mean_share(plan) - Copies::dense(self.late).mean_share(plan);
         plan.state_bytes().gradient * parameters * plan.offload.updated_by_host()
     }
@@ -173,7 +173,7 @@ impl<'a> HostCopies<'a> {
         if offload.gradients.is_none() && !(last && copies_in_backward(self.plan)) {
             return;
         }
-        let moved = bucket.own_gradients(self.plan);
+        let moved = bucket.gradients_for_host(self.plan);
         let after = reduced.map_or_else(|| emitter.frontier(), |reduced| vec![reduced]);
         let work =
             Work::Copy { direction: CopyDirection::ToHost, place: offload.gradients_place(), bytes: moved };

@@ -1,4 +1,4 @@
-//! What software adds to the kernels of a pass, where the stack says how much: the work of a rank's own process beside
+//! What software adds to the kernels of a pass, where the stack says how much: the work of a rank's process beside
 //! its GPU, and passes over memory.
 
 use crate::emit::Emitter;

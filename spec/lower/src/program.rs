@@ -109,7 +109,7 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
         .iter()
         .map(|&rank| {
             let at = plan.mesh.coordinates(rank);
-            let own_groups = Axis::ALL.map(|axis| {
+            let groups_of_rank = Axis::ALL.map(|axis| {
                 let members = plan.mesh.group(rank, axis);
                 let unused = axis == Axis::Mirror && schedule.copies() == 1;
                 if unused || members.len() < 2 || !members.contains(&rank) {
@@ -129,7 +129,7 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
                 pipeline: (0..plan.mesh.pipeline)
                     .filter_map(|pipeline| index_of(plan.mesh.rank(Coordinates { pipeline, ..at })))
                     .collect(),
-                groups: own_groups,
+                groups: groups_of_rank,
                 resident: memory[at.pipeline].resident(),
                 calls: calls[at.pipeline].clone(),
             }

@@ -32,13 +32,13 @@ pub(crate) fn pieces_again(parts: &[Part], recompute: Recompute) -> Vec<PieceAga
                     PieceAgain { before: 0, runs: Vec::new(), members: Vec::new(), dropped: Bytes::ZERO };
                 pieces.push((again.piece, none));
             }
-            let own = pieces.iter_mut().rev().find(|(piece, _)| *piece == again.piece);
-            let (_, own) = own.expect("a piece begins with its first part");
-            own.before = index;
-            own.members.push(index);
-            own.dropped += again.dropped;
+            let open = pieces.iter_mut().rev().find(|(piece, _)| *piece == again.piece);
+            let (_, open) = open.expect("a piece begins with its first part");
+            open.before = index;
+            open.members.push(index);
+            open.dropped += again.dropped;
             if again.role != Role::Reads {
-                own.runs.push(index);
+                open.runs.push(index);
             }
         }
     }

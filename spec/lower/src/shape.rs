@@ -80,17 +80,17 @@ impl<'a> Shape<'a> {
     }
 
     /// Tokens that this rank's norms and dropouts see.
-    pub fn own_tokens(&self) -> usize {
+    pub fn local_tokens(&self) -> usize {
         if self.sequence_parallel { self.tokens().div_ceil(self.tensor) } else { self.tokens() }
     }
 
     /// Width of the activations that norms and dropouts see.
-    pub fn own_hidden(&self) -> usize {
+    pub fn local_hidden(&self) -> usize {
         self.hidden / self.parts.hidden
     }
 
-    /// Whether every rank of the tensor axis has all that lies between layers.
-    pub fn is_whole(&self) -> bool {
+    /// Whether every rank of the tensor axis holds all activations between layers.
+    pub fn replicates_activations(&self) -> bool {
         self.parts.batch * self.parts.sequence * self.parts.hidden == 1
     }
 

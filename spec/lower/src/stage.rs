@@ -150,11 +150,11 @@ impl Layer {
     /// Makes it the one decoder block of its stage that keeps what all of them read.
     fn keep_encoder_output(&mut self, shape: &Shape) {
         let mut parts = (*self.parts).clone();
-        parts[0].kept += shape.activations(shape.own_tokens() * shape.own_hidden());
+        parts[0].kept += shape.activations(shape.local_tokens() * shape.local_hidden());
         self.parts = parts.into();
     }
 
-    /// Its costs as a stage of its own, without messages.
+    /// Its costs as a separate stage, without messages.
     pub fn cost(&self, overlap: bool) -> StageCost {
         let segment = |run: &dyn Fn(&mut Emitter)| {
             let mut emitter = Emitter::new(overlap);
@@ -343,7 +343,7 @@ pub(crate) fn tied_embedding(plan: &Plan) -> u64 {
 }
 
 /// The stages on a pipeline rank.
-pub(crate) fn own_stages<'a>(
+pub(crate) fn stages_on<'a>(
     plan: &'a Plan,
     stages: &'a [Stage],
     pipeline_rank: usize,

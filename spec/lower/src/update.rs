@@ -6,7 +6,7 @@ use crate::linear::quantise;
 use crate::offload::{Bucket, host_update, late_copies, updated_weights};
 use crate::process::close_step;
 use crate::shape::Shape;
-use crate::stage::{Layer, Stage, ends_apart, own_stages, tied_embedding};
+use crate::stage::{Layer, Stage, ends_apart, stages_on, tied_embedding};
 use crate::step::StepWork;
 use std::collections::BTreeMap;
 use trainwright_spec::collective::CollectiveKind;
@@ -21,7 +21,7 @@ use trainwright_spec::units::Bytes;
 
 /// The last call of `pipeline_rank`.
 pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Segment {
-    let stages: Vec<&Stage> = own_stages(plan, stages, pipeline_rank).collect();
+    let stages: Vec<&Stage> = stages_on(plan, stages, pipeline_rank).collect();
     let copies = Copies::of_all(plan, stages.iter().flat_map(|stage| stage.layers()));
     let gradient = Shape::of(plan).gradient_bytes();
     let by_gpu = (1.0 - plan.offload.updated_by_host()) * copies.updated(plan) as f64;
@@ -106,7 +106,7 @@ impl<'a> Update<'a> {
         }
         for (axis, elements) in summands {
             let bytes = held * elements as f64;
-            self.all_reduce("reduce norm gradients", UpdateStep::SumWhole, axis, bytes);
+            self.all_reduce("reduce norm gradients", UpdateStep::SumReplicated, axis, bytes);
         }
         // Both copies of a stage have seen half of the microbatches.
         let both_ways = plan.schedule().copies() > 1;
@@ -299,7 +299,7 @@ fn dividing_axes(plan: &Plan) -> impl Iterator<Item = Axis> + use<> {
 /// before.
 pub(crate) fn delayed(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Segment {
     let mut emitter = Emitter::new(false);
-    for bucket in own_stages(plan, stages, pipeline_rank).flat_map(|stage| Bucket::all(plan, stage)) {
+    for bucket in stages_on(plan, stages, pipeline_rank).flat_map(|stage| Bucket::all(plan, stage)) {
         let work = Work::HostUpdate(host_update(plan, &bucket));
         emitter.push("optimizer", Pass::Update, Stream::Host, work, Vec::new());
     }

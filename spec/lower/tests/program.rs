@@ -79,7 +79,7 @@ fn ops_of_first_microbatch(program: &Program, rank: usize, stage: usize) -> Vec<
 
 /// Runs a stage's ops on a model of a rank's memory in which every tensor is a name.
 ///
-/// A module's backward needs its input and what its own run made. Forward or a second run makes them; the module before
+/// A module's backward needs its input and what its run made. Forward or a second run makes them; the module before
 /// makes the input again.
 fn interpret(ops: &[&Op]) -> Result<(), String> {
     let mut inputs: BTreeMap<(Layer, Module), bool> = BTreeMap::new();

@@ -61,7 +61,7 @@ impl Spread {
     }
 }
 
-/// What a measured run says about forecasts like its own.
+/// What a measured run says about forecasts of similar runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Residual {
     /// The source of the measurement.

@@ -76,7 +76,7 @@ fn check_others(cluster: &Cluster) -> Result<(), Fault> {
     match &cluster.fabric.shape {
         _ if !cluster.is_mixed() => Ok(()),
         Shape::Torus(_) | Shape::Links(_) => {
-            alone("only nodes of one kind on a torus or on links of one's own")
+            alone("only nodes of one kind on a torus or on a fabric of links")
         }
         _ if cluster.profile.is_some() => {
             alone("only nodes of one kind with measured collectives in `profile`")

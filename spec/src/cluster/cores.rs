@@ -41,7 +41,7 @@ pub struct Cores {
     pub exchanges: Vec<MeasuredExchange>,
 }
 
-/// How an operating system's scheduler lets threads take turns on cores, each of which has a queue of its own.
+/// How an operating system's scheduler lets threads take turns on cores, each of which has a separate queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoreTurns {
@@ -188,7 +188,7 @@ mod tests {
                 exchanges: Vec::new(),
             });
             let text = toml::to_string(&cluster).unwrap();
-            (cluster, Cluster::from_toml(&text, "own.toml").map_err(|error| error.to_string()))
+            (cluster, Cluster::from_toml(&text, "cluster.toml").map_err(|error| error.to_string()))
         };
         assert_eq!(CoreTurns::of_linux(2).slice.value, Seconds::new(1.4e-3));
         let (cluster, read) = of_slice(1.4e-3);

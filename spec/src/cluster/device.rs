@@ -2,7 +2,7 @@
 //!
 //! ```csv
 //! gpu,kernel,shape,precision,time_us,source,date,versions
-//! a100-80gb-sxm,gemm,m=8192 n=8192 k=8192,bf16,4334,own log,2025-11-02,CUDA 12.4
+//! a100-80gb-sxm,gemm,m=8192 n=8192 k=8192,bf16,4334,local log,2025-11-02,CUDA 12.4
 //! a100-80gb-sxm,attention-forward,batch=8 heads=16 kv_heads=16 queries=2048 keys=2048 head_dim=128 mask=causal,bf16,410,,,
 //! a100-80gb-sxm,elementwise,bytes=1073741824,bf16,660,,,
 //! ```
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn rows_of_the_gpu_are_read_and_written_back() {
         let text = format!("{HEADER}{ROWS}");
-        let cluster = Cluster::from_name("dgx-a100").unwrap().with_device_profile(&text, "own.csv").unwrap();
+        let cluster = Cluster::from_name("dgx-a100").unwrap().with_device_profile(&text, "rows.csv").unwrap();
         let profile = cluster.node.gpu.profile.clone().unwrap();
         assert_eq!((profile.kernels.len(), profile.source.as_str()), (3, "log"));
         let gemm = Kernel::Gemm { count: 1, m: 8, n: 8, k: 8, precision: Precision::Bf16 };
@@ -260,29 +260,29 @@ mod tests {
         let text = toml::to_string(&cluster).unwrap();
         assert_eq!(Cluster::from_toml(&text, "cluster.toml").unwrap(), cluster);
         let rows = profile.to_csv("a100-80gb-sxm", [""; 2]);
-        assert_eq!(DeviceProfile::from_csv(&rows, "own.csv", "a100-80gb-sxm").unwrap(), profile);
+        assert_eq!(DeviceProfile::from_csv(&rows, "rows.csv", "a100-80gb-sxm").unwrap(), profile);
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_with_its_line() {
         let check = |row: &str, message: &str| {
             let text = format!("{HEADER}{row}\n");
-            let error = DeviceProfile::from_csv(&text, "own.csv", "gb200").unwrap_err();
+            let error = DeviceProfile::from_csv(&text, "rows.csv", "gb200").unwrap_err();
             assert_eq!(error.to_string(), message);
         };
         let known = "expected one of gemm, attention-forward, attention-backward, elementwise, reduction";
-        check("gb200,conv,m=1,bf16,1,,,", &format!("own.csv:2: unknown kernel `conv`, {known}"));
-        check("gb200,gemm,m=1 n=2,bf16,1,,,", "own.csv:2: a gemm needs `k`");
-        check("gb200,gemm,m=1 n=2 k=0,bf16,1,,,", "own.csv:2: `k=0` is no whole number above 0");
-        check("gb200,gemm,m=1 n=2 k=3 l=4,bf16,1,,,", "own.csv:2: a gemm has no `l`");
-        check("gb200,gemm,m=1 m=2 n=2 k=3,bf16,1,,,", "own.csv:2: `m` is given twice");
-        check("gb200,gemm,m,bf16,1,,,", "own.csv:2: `m` is not `name=value`");
+        check("gb200,conv,m=1,bf16,1,,,", &format!("rows.csv:2: unknown kernel `conv`, {known}"));
+        check("gb200,gemm,m=1 n=2,bf16,1,,,", "rows.csv:2: a gemm needs `k`");
+        check("gb200,gemm,m=1 n=2 k=0,bf16,1,,,", "rows.csv:2: `k=0` is no whole number above 0");
+        check("gb200,gemm,m=1 n=2 k=3 l=4,bf16,1,,,", "rows.csv:2: a gemm has no `l`");
+        check("gb200,gemm,m=1 m=2 n=2 k=3,bf16,1,,,", "rows.csv:2: `m` is given twice");
+        check("gb200,gemm,m,bf16,1,,,", "rows.csv:2: `m` is not `name=value`");
         check(
             "gb200,gemm,m=1 n=2 k=3,bf16,0,,,",
-            "own.csv:2: a time is above 0 and at most an hour, not 0 us",
+            "rows.csv:2: a time is above 0 and at most an hour, not 0 us",
         );
-        check("gb200,gemm,m=1 n=2 k=3,bf16", "own.csv:2: 4 cells where the header has 8");
-        check("h20,gemm,m=1 n=2 k=3,bf16,1,,,", "own.csv: `gpu` is gb200; the file has rows of h20 only");
+        check("gb200,gemm,m=1 n=2 k=3,bf16", "rows.csv:2: 4 cells where the header has 8");
+        check("h20,gemm,m=1 n=2 k=3,bf16,1,,,", "rows.csv: `gpu` is gb200; the file has rows of h20 only");
     }
 
     #[test]

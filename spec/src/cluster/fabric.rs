@@ -14,7 +14,7 @@
 //! nodes_per_router = 4
 //! routers_per_group = 32
 //!
-//! [fabric.torus]                                        # the GPUs' own links lead to neighbours in other nodes
+//! [fabric.torus]                                        # links of the GPUs lead to neighbours in other nodes
 //! dims = [16, 16, 16]
 //!
 //! [[fabric.links]]                                      # anything else, link by link
@@ -116,7 +116,7 @@ pub enum Routing {
     Minimal,
 }
 
-/// Every GPU joined to two neighbours in each dim by links of its own; no NICs are needed.
+/// Every GPU joined to two neighbours in each dim by direct links; no NICs are needed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Torus {
@@ -167,7 +167,7 @@ impl Fabric {
             "a leaf switch for each NIC of the nodes of a pod, and spines that join the leaves",
         ),
         ("dragonfly", "groups of routers, all groups joined to each other"),
-        ("torus", "each GPU joined to two neighbours in each dim by its own links, without NICs"),
+        ("torus", "each GPU joined to two neighbours in each dim by direct links, without NICs"),
         ("links", "switches and links that a person wrote down one by one"),
     ];
 

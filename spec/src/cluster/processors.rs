@@ -20,7 +20,7 @@ pub struct Processors {
     pub update_efficiency: Sourced<f64>,
     /// Bandwidth of a large copy out of one GPU into pinned memory while no other GPU copies.
     pub to_host: Sourced<BytesPerSecond>,
-    /// The same of a copy into the GPU.
+    /// Bandwidth of a large copy of pinned memory into one GPU while no other GPU copies.
     pub from_host: Sourced<BytesPerSecond>,
     /// Bandwidth of the copies of all GPUs of the node together in one direction.
     pub together: Sourced<BytesPerSecond>,

@@ -211,7 +211,7 @@ fn complete(
 }
 
 /// Fills in what a node's interconnect, host, NICs and processors leave to the catalog's entry of their `kind`; a name may stand for
-/// the whole table. A kind that the catalog does not know is the author's own and has to say everything.
+/// the whole table. A kind that the catalog does not know is the author's and needs every key.
 fn complete_links(node: &mut DeTable, path: &str, document: &Document) -> Result<(), SpecError> {
     let kinds = [
         ("interconnect", "interconnect"),

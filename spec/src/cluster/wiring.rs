@@ -56,12 +56,12 @@ pub struct Rings {
 ///  │  │                                     │  │
 ///  switch  switch      each with the      switch switch
 ///  │ │ │    │ │ │      bandwidth of a     │ │ │   │ │ │
-///  GPUs     GPUs       GPU's own lanes    GPUs    GPUs
+///  GPUs     GPUs       lanes of a GPU    GPUs    GPUs
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bridges {
-    /// GPUs that share the lanes of one PCIe switch to its socket; left out: each GPU has its own lanes to its socket.
+    /// GPUs that share the lanes of one PCIe switch to its socket; left out: each GPU has separate lanes to its socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus_per_switch: Option<Sourced<usize>>,
     /// GPUs below one socket; left out: all.

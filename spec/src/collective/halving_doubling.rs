@@ -61,7 +61,7 @@ impl Cube {
     }
 
     /// Each corner exchanges with the one at distance 2^level. Before a halving, and after a doubling, it has the
-    /// chunks that equal its own number in the last `level` bits; after it, and before, in one more.
+    /// chunks that equal its number in the last `level` bits; after it, and before, in one more.
     fn exchange(self, level: u32, effect: Effect) -> Phase {
         let (distance, stride) = (1 << level, 2 << level);
         Phase::new(1, move |_| {

@@ -13,7 +13,7 @@ use super::{Algorithm, CollectiveKind, Layout, Steps};
 /// binary tree: up to 2 n/k more, out of the node.
 ///
 /// Reduce-scatter, all-gather, broadcast and reduce, in one node: n in the one direction and n/p, n or nothing in
-/// the other. The switch copies to all alike, so that a rank gets its own part of an all-gather as well.
+/// the other. The switch copies to all alike, so that a rank gets its part of an all-gather as well.
 /// Source: NCCL src/device/all_reduce.h, all_gather.h and reduce_scatter.h (NVLS, NVLSTree).
 #[derive(Debug, Clone, Copy)]
 pub struct InSwitch;

@@ -23,7 +23,7 @@ pub enum CollectiveKind {
     /// Rank 0 gets the sum. Size: each rank's input.
     Reduce,
     /// Everyone gets a part from everyone: the i-th part that rank j sends is the j-th that rank i receives. Size:
-    /// each rank's send buffer, the p parts together, its own among them.
+    /// each rank's send buffer, the p parts together, its part among them.
     AllToAll,
     /// Each rank sends to the next one and receives from the one before, all at once. Size: one message.
     SendReceive,

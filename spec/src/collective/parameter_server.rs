@@ -5,7 +5,7 @@ use super::{Algorithm, CollectiveKind, Layout, Steps};
 
 /// All-reduce over rank 0: everyone sends it the tensor, and it sends everyone the sum.
 ///
-/// Two steps; (p − 1) n into the server and as much out of it, p n where its own part crosses a link as well.
+/// Two steps; (p − 1) n into the server and as much out of it, p n where the server's part crosses a link as well.
 /// Source: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", OSDI, with one server.
 #[derive(Debug, Clone, Copy)]
 pub struct ParameterServer;

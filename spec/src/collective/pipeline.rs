@@ -10,7 +10,7 @@ pub(super) struct Lane {
     pub from: usize,
     /// The receiver.
     pub to: usize,
-    /// Which parts of the tensor take this lane. Each part has its own pieces.
+    /// Which parts of the tensor take this lane. Each part has separate pieces.
     pub parts: Chunks,
     /// What the receiver does with it.
     pub effect: Effect,

@@ -103,7 +103,7 @@ impl Rings {
         self.phase(|position, step, size| (position + 2 * size - 1 - step) % size, Effect::Add)
     }
 
-    /// After size − 1 steps each position has all parts that any position had of its own.
+    /// After size − 1 steps each position has all parts that any position began with.
     ///
     /// In step t position i sends the part of position i − t, which it received in the step before.
     pub fn all_gather(self) -> Phase {

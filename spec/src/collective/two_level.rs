@@ -44,7 +44,7 @@ impl Algorithm for TwoLevel {
     }
 }
 
-/// Each rank hands everything that it has for one place, on any node, to the rank at that place of its own node.
+/// Each rank hands everything that it has for one place, on any node, to the rank at that place of its node.
 fn collect_inside(layout: Layout) -> impl Iterator<Item = Phase> {
     let (p, k, n) = (layout.ranks(), layout.per_node(), layout.nodes());
     exchanges(k, move |from, to| {
@@ -57,7 +57,7 @@ fn collect_inside(layout: Layout) -> impl Iterator<Item = Phase> {
     })
 }
 
-/// Each rank hands all that its node has for one rank, at its own place of another node, to that rank.
+/// Each rank hands all that its node has for one rank, at the same place of another node, to that rank.
 fn deliver_between(layout: Layout) -> impl Iterator<Item = Phase> {
     let (p, k, n) = (layout.ranks(), layout.per_node(), layout.nodes());
     exchanges(n, move |from, to| {

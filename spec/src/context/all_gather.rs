@@ -5,7 +5,7 @@ use crate::collective::CollectiveKind;
 use crate::program::{Axis, Travels};
 use crate::stack::AttentionKernel;
 
-/// Every rank gathers all keys and values and computes its own queries' attention to them.
+/// Every rank gathers all keys and values and computes its queries' attention to them.
 ///
 /// Forward sends (c − 1)/c · b s (k + v). Backward gathers them again instead of keeping them, and reduce-scatters
 /// their gradients: twice that.
@@ -99,7 +99,7 @@ fn tile(layer: &SharedAttention) -> Tile {
     Tile {
         heads: layer.heads,
         kv_heads: layer.kv_heads,
-        queries: layer.own_sequence(),
+        queries: layer.local_sequence(),
         keys: layer.sequence,
         mask: layer.mask,
         held: gathered,

@@ -85,7 +85,7 @@ impl Heads {
         (shared.inputs() + shared.output()) / self.degree * (self.degree - 1)
     }
 
-    /// Queries, keys and values as they are used, and the outputs before they travel: the rank's own, after that,
+    /// Queries, keys and values as they are used, and the outputs before they travel: those of the rank, after that,
     /// are kept as the projection's input.
     pub fn kept(&self, layer: &SharedAttention) -> usize {
         let shared = self.share(layer);

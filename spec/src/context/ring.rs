@@ -8,14 +8,14 @@ use crate::stack::AttentionKernel;
 
 /// Ring attention over the context axis.
 ///
-/// Each rank computes with its own keys and values while its neighbour's come, then with those, and so on; partial
+/// Each rank computes with its keys and values while its neighbour's come, then with those, and so on; partial
 /// outputs are added, each weighted by the softmax statistics of its step. In backward keys and values go round
 /// again, and with them their gradients, to which every rank adds its part.
 ///
 /// Forward sends (c − 1)/c · b s (k + v), backward twice that.
 ///
 /// c ranks, b sequences of s tokens, k and v the widths of all key and all value heads. Under a causal mask rank r
-/// has the r-th and the (2c − 1 − r)-th of 2c parts of the sequence: its own step is a causal square, every other one
+/// has the r-th and the (2c − 1 − r)-th of 2c parts of the sequence: the step with its keys is a causal square, every other one
 /// half a square. That is all its queries against the first half of the keys of a rank before it, or the second half
 /// of its queries against all keys of a rank after it; the steps here are the first, whose partial outputs are the
 /// longer ones.
@@ -95,7 +95,7 @@ pub(super) fn forward(layer: &SharedAttention, axis: Axis) -> Vec<Step> {
     steps
 }
 
-/// Begins with a neighbour's keys and values, which were the last to come in forward, and ends with the rank's own, so
+/// Begins with a neighbour's keys and values, which were the last to come in forward, and ends with the rank's, so
 /// that both they and their gradients are home after c − 1 exchanges.
 pub(super) fn backward(layer: &SharedAttention, axis: Axis) -> Vec<Step> {
     let pair = layer.key() + layer.value();
@@ -124,11 +124,11 @@ pub(super) fn volume(layer: &SharedAttention) -> Volume {
     Volume { forward, backward: 2 * forward }
 }
 
-/// A rank's queries against its own keys, or those of another rank.
-fn tile(layer: &SharedAttention, own_keys: bool, held: usize) -> Tile {
-    let queries = layer.own_sequence();
+/// A rank's queries against its keys, or those of another rank.
+fn tile(layer: &SharedAttention, local_keys: bool, held: usize) -> Tile {
+    let queries = layer.local_sequence();
     let (keys, mask) = match layer.mask {
-        Mask::Causal if !own_keys => (queries / 2, Mask::Full),
+        Mask::Causal if !local_keys => (queries / 2, Mask::Full),
         mask => (queries, mask),
     };
     Tile { heads: layer.heads, kv_heads: layer.kv_heads, queries, keys, mask, held }

@@ -10,7 +10,7 @@ use std::ops::Range;
 /// Ring Self-Attention.
 ///
 /// Forward: keys go round until each rank has the s/c × s scores of its queries; softmax; values go round. Backward:
-/// the gradients of all values, then of all keys, are made from the rank's own queries and added by an all-reduce; values,
+/// the gradients of all values, then of all keys, are made from the rank's queries and added by an all-reduce; values,
 /// then keys, go round again for the gradients of scores and queries. Nothing overlaps a product.
 ///
 /// Forward sends (c − 1)/c · b s (k + v), backward three times that: 8 (c − 1)/c b s h in all where k = v = h.
@@ -44,7 +44,7 @@ impl ContextScheme for RingSelfAttention {
     }
 
     fn forward(&self, layer: &SharedAttention) -> Vec<Step> {
-        let part = layer.own_sequence();
+        let part = layer.local_sequence();
         let (d, dv) = (layer.head_dim, layer.value_head_dim);
         let place = Step::Reorder { elements: layer.scores() / layer.ranks };
         let mut steps = round(layer, "keys", layer.key(), [part, part, d], place);
@@ -60,7 +60,7 @@ impl ContextScheme for RingSelfAttention {
     }
 
     fn backward(&self, layer: &SharedAttention) -> Vec<Step> {
-        let (part, all) = (layer.own_sequence(), layer.sequence);
+        let (part, all) = (layer.local_sequence(), layer.sequence);
         let (d, dv) = (layer.head_dim, layer.value_head_dim);
         let mut steps = reduced(layer, "values", layer.value(), [all, dv, part]);
         let add = |elements| Step::Add { elements };

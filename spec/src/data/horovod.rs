@@ -1,12 +1,12 @@
 //! Horovod: distributed data parallel with fusion buffers.
 
 use super::{DataChoices, DataScheme, Divided, StepSizes, Volume, no_servers, nothing_divided};
-use crate::collective::fusion::Fusion;
+use crate::units::Bytes;
 
 /// An all-reduce for each fusion buffer: gradients are put into it while it has room, whatever the stack's buckets are.
 ///
-/// V as without fusion. What a buffer waits for the loop to wake, up to a cycle each, is not in a plan's program:
-/// `Fusion` says it for gradients whose times are known.
+/// V as without fusion. The time that a full buffer waits for Horovod's loop to wake, up to a cycle of 1 ms, is not in a plan's
+/// program.
 #[derive(Debug, Clone, Copy)]
 pub struct Horovod;
 
@@ -27,8 +27,9 @@ impl DataScheme for Horovod {
         Divided::Nothing
     }
 
-    fn fusion(&self) -> Option<Fusion> {
-        Some(Fusion::HOROVOD)
+    /// Horovod's default since version 0.21; before, 64 MiB (release notes 0.21.0, change 2468).
+    fn fusion(&self) -> Option<Bytes> {
+        Some(Bytes::new(128.0 * 1024.0 * 1024.0))
     }
 
     fn check(&self, choices: &DataChoices) -> Result<(), (&'static str, String)> {

@@ -1,6 +1,6 @@
 //! ZeRO-1: the optimizer's state is divided.
 
-use super::{DataChoices, DataScheme, Divided, StepSizes, Volume, no_servers, whole_weights};
+use super::{DataChoices, DataScheme, Divided, StepSizes, Volume, no_servers, require_full_weights};
 
 /// A reduce-scatter of the gradients; each rank updates its part of the weights; an all-gather of the weights.
 ///
@@ -30,7 +30,7 @@ impl DataScheme for Zero1 {
     }
 
     fn check(&self, choices: &DataChoices) -> Result<(), (&'static str, String)> {
-        whole_weights(choices).and_then(|()| no_servers(choices))
+        require_full_weights(choices).and_then(|()| no_servers(choices))
     }
 
     fn volume(&self, step: &StepSizes) -> Volume {

@@ -1,6 +1,8 @@
 //! ZeRO-2: the optimizer's state and the gradients are divided.
 
-use super::{DataChoices, DataScheme, Divided, Reduction, StepSizes, Volume, no_servers, whole_weights};
+use super::{
+    DataChoices, DataScheme, Divided, Reduction, StepSizes, Volume, no_servers, require_full_weights,
+};
 
 /// A reduce-scatter of each bucket of gradients in every backward pass, after which the bucket is given up; an all-gather
 /// of the weights a step.
@@ -28,7 +30,7 @@ impl DataScheme for Zero2 {
     }
 
     fn check(&self, choices: &DataChoices) -> Result<(), (&'static str, String)> {
-        whole_weights(choices)?;
+        require_full_weights(choices)?;
         partitions_gradients(choices)?;
         no_servers(choices)
     }

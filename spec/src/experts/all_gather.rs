@@ -25,7 +25,7 @@ impl Dispatcher for AllGather {
 
     fn moves(&self, visits: &Visits) -> Vec<Move> {
         let gather = |axis, ranks, tokens| Move::exchange(CollectiveKind::AllGather, axis, ranks, tokens);
-        let of_axis = (visits.own * visits.expert) as f64 * visits.token;
+        let of_axis = (visits.tokens * visits.expert) as f64 * visits.token;
         let all = visits.expert_tensor as f64 * of_axis;
         let rows = visits.rows as f64 * visits.token;
         let gathers = [

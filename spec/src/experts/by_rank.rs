@@ -4,7 +4,7 @@ use super::{Dispatcher, Move, Visits};
 use crate::collective::CollectiveKind;
 use crate::program::Axis;
 
-/// An exchange by kernels of its own, an all-gather among the ranks of an expert, then the copies.
+/// An exchange by special kernels, an all-gather among the ranks of an expert, then the copies.
 ///
 /// A rank sends (E − 1)/E · T · D · h · e bytes each way, D ≤ min(E, k) the ranks that a token's experts are on
 /// (`nodes_of_a_token`, with ranks for nodes); an all-to-all sends k for D. The stack says on how many multiprocessors

@@ -1,6 +1,6 @@
 //! The models that ship with the program, one file each in `spec/catalog/models`.
 //!
-//! A file holds a Hugging Face configuration and so is read as a person's own would be:
+//! A file holds a Hugging Face configuration and so is read like a user's file:
 //!
 //! ```text
 //! source = "where the shape and the counts are from"

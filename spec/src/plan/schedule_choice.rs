@@ -67,7 +67,7 @@ impl From<ScheduleChoice> for Written {
     fn from(choice: ScheduleChoice) -> Written {
         match choice {
             ScheduleChoice::Named(name) => Written::Name(name),
-            ScheduleChoice::Actions(custom) => Written::Actions(text::lines(custom.own_lists())),
+            ScheduleChoice::Actions(custom) => Written::Actions(text::lines(custom.action_lists())),
         }
     }
 }

@@ -240,8 +240,8 @@ impl LayerSpan {
 pub enum UpdateStep {
     /// Sums gradients over the ranks with the same weights.
     ReduceGradients,
-    /// Sums the gradients of weights that each tensor rank holds whole and saw a part of the tokens with.
-    SumWhole,
+    /// Sums the gradients of weights that each tensor rank holds in full and saw a part of the tokens with.
+    SumReplicated,
     /// Sums the gradients of both copies of the stages.
     SumCopies,
     /// Sums the gradients of the tied embedding's two copies.

@@ -23,7 +23,7 @@ impl Schedule for BreadthFirst {
         "Lamy-Poirier 2023, arXiv 2211.05953"
     }
 
-    /// With fewer microbatches than ranks a rank would wait for its own first stage.
+    /// With fewer microbatches than ranks a rank would wait for its first stage.
     fn check(&self, shape: PipelineShape) -> Result<(), String> {
         let PipelineShape { ranks, virtual_stages, microbatches } = shape;
         match virtual_stages == 1 || microbatches >= ranks {

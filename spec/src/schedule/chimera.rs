@@ -5,7 +5,7 @@ use super::ideal::{PassTimes, Times};
 use super::{ActionKind, ActionLists, PipelineShape, Schedule};
 use crate::units::Seconds;
 
-/// Half of the microbatches go down the ranks, half up, each direction through its own copy of the stages: where one
+/// Half of the microbatches go down the ranks, half up, each direction through a separate copy of the stages: where one
 /// direction idles at its ends the other works.
 pub struct Chimera;
 

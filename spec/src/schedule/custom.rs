@@ -51,7 +51,7 @@ impl Custom {
     }
 
     /// The actions of every rank.
-    pub fn own_lists(&self) -> &ActionLists {
+    pub fn action_lists(&self) -> &ActionLists {
         &self.lists
     }
 }

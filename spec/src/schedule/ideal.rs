@@ -132,7 +132,7 @@ pub fn bubble_over_work(schedule: &dyn Schedule, shape: PipelineShape) -> f64 {
 
 /// Runs every action as soon as its rank is free and what it needs is there.
 ///
-/// F of stage s needs F of s − 1; B and I of s need F of s and B or I of s + 1; W needs I of its own stage. What comes
+/// F of stage s needs F of s − 1; B and I of s need F of s and B or I of s + 1; W needs I of the same stage. What comes
 /// from another rank arrives `transfer` later.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use super::one_f_one_b::one_forward_one_backward;
 use super::{ActionLists, PipelineShape, Schedule};
 
 /// Interleaved 1F1B with ⌊m/p⌋ groups of nearly equal sizes, each of at least p microbatches if the step has p: with
-/// smaller groups a rank would wait for its own previous stage. Larger groups keep more activations.
+/// smaller groups a rank would wait for its previous stage. Larger groups keep more activations.
 pub struct InterleavedGroups;
 
 impl Schedule for InterleavedGroups {

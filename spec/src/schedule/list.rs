@@ -67,7 +67,7 @@ impl Problem {
     /// No lists are faster than max over r of Σ_{s<r} (F_s + t) + m (F_r + I_r) + max(m W_r, Σ_{s<r} (I_s + t) + W_0).
     ///
     /// Before rank r starts, the first microbatch passes the ranks before it, F and transfer t each. Its last I comes
-    /// after all its F and I; then it has its own W left, and that microbatch the I of the ranks before it and W on the
+    /// after all its F and I; then it has its W left, and that microbatch the I of the ranks before it and W on the
     /// first. Where microbatches differ, sums are over all of them, and what one has to pass alone is the shortest's.
     pub fn lower_bound(&self) -> Seconds {
         let Times { stages, microbatches, transfer, .. } = &self.times;

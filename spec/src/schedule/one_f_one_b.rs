@@ -54,7 +54,7 @@ pub(super) fn one_forward_one_backward(
     in_turn(passes, warm_up, |k| at(ActionKind::Forward, k), |k| vec![at(ActionKind::Backward, k)])
 }
 
-/// The same with I in the place of each backward, and each W `put_off` passes behind its I.
+/// `one_forward_one_backward` with I in the place of each backward, and each W `put_off` passes behind its I.
 pub(super) fn with_weights_put_off(
     passes: usize,
     warm_up: usize,

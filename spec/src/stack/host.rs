@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Time of one process on its processor.
 ///
 /// Launching runs ahead of the GPU: a pass takes the longer of both, ops · `launch` and what the GPU needs. The step's
-/// own work is in line with both.
+/// work is in line with both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostTimes {

@@ -154,7 +154,7 @@ impl Blocks<'_> {
 }
 
 impl LayerStep {
-    /// The same, waited for by the next kernel.
+    /// The step, with the next kernel waiting for it.
     fn waited(&self) -> LayerStep {
         match *self {
             LayerStep::Collective { name, kind, axis, elements, .. } => {

@@ -7,7 +7,7 @@ use crate::program::Axis;
 
 /// Tesseract: the rows of the activations are cut over d layers, each of which has all weights in q × q blocks.
 ///
-/// A layer's ranks move blocks of its own sequences only, M/d of M, along shorter rows and columns than those of a
+/// A layer's ranks move blocks of its sequences only, M/d of M, along shorter rows and columns than those of a
 /// 2-D grid of the same number of ranks; the layers sum the weights' gradients after each product that makes them.
 /// Source: Wang, Xu, Bian & You 2021, arXiv 2105.14500, section 3.
 #[derive(Debug, Clone, Copy)]

@@ -45,7 +45,7 @@ pub fn nics() -> Shown {
            adds: what NIC and fabric add to each step; in order: whether NCCL's LL128 can be used\n")
 }
 
-/// A file of the catalog that leaves out its own name and the keys that stand where it is used.
+/// A file of the catalog that leaves out its name and the keys that stand where it is used.
 fn file<T: TomlText>(kind: &'static str, name: &str, counts: &[(&str, i64)]) -> Result<T, SpecError> {
     let syntax =
         |error: toml::de::Error| SpecError::Syntax { origin: name.into(), message: error.message().into() };

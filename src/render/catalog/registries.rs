@@ -201,7 +201,7 @@ pub fn dispatcher(dispatcher: &dyn Dispatcher) -> String {
     let (tokens, per_token, nodes_per_token, hidden, expert, inner) = (4096, 8, 4, 7168, 64, 8);
     let visits = Visits {
         token: Bytes::new(2.0 * hidden as f64),
-        own: tokens,
+        tokens,
         sent: tokens * per_token,
         rows: tokens * per_token,
         node_rows: (nodes_per_token * tokens) as f64,

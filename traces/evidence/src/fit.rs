@@ -149,7 +149,7 @@ fn linearised(cases: &[Case]) -> Vec<(usize, Row)> {
     rows.into_iter().enumerate().filter_map(|(case, row)| Some((case, row?))).collect()
 }
 
-/// The same around given factors, for the parameters that had an effect.
+/// Linearised around given factors, for the parameters that had an effect.
 fn linearised_again(cases: &[Case], rows: &[(usize, Row)], around: &[Factor]) -> Vec<(usize, Row)> {
     let again = |(case, row): &(usize, Row)| {
         let effective = row.slopes.iter().filter(|(.., slope)| slope.abs() >= NEGLIGIBLE);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_left_out_has_no_say_in_its_own_forecast() {
+    fn a_source_left_out_has_no_say_in_its_forecast() {
         let all = fit(&cases(), "all".into());
         assert_eq!(all.left_out.len(), cases().len());
         // A source that took 1.2 times as long: the forecasts of the others do not follow. They depend on the source only

@@ -18,7 +18,7 @@ pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec
         let mut plan = run.plan()?;
         calibration.apply(&mut plan.cluster, &mut plan.stack);
         let prediction = predict(&plan)?;
-        // A range does not rest on runs of the run's own source.
+        // A range does not rest on runs of the run's source.
         let without = run.family();
         let known = |quantity| calibration.distribution(quantity, &prediction.traits, Some(&without));
         let (time, memory) = (known(Quantity::Time), known(Quantity::Memory));

@@ -120,7 +120,7 @@ pub fn all() -> &'static [PublishedTime] {
     &ROWS
 }
 
-/// The measured collectives that are good enough to judge a forecast by: on a machine of the catalog, by its own
+/// The measured collectives that are good enough to judge a forecast by: on a machine of the catalog, by its
 /// links, with a known measurement method.
 pub fn collectives() -> impl Iterator<Item = &'static PublishedTime> {
     all().iter().filter(|row| row.left_out.is_none())

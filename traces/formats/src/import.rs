@@ -4,7 +4,7 @@
 //! text, cluster, what the text lacks ─► an Importer of IMPORTERS ─► Plan, and unread keys
 //! ```
 //!
-//! An importer reads what the exporter of the same name writes, and people's own files. Missing
+//! An importer reads what the exporter of the same name writes, and users' files. Missing
 //! values are the defaults of the tool. The plan is checked like every plan.
 
 mod arguments;
@@ -17,7 +17,6 @@ use trainwright_spec::catalog::nearest;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::job::Job;
-use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::{Model, preset};
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
@@ -104,29 +103,13 @@ impl Request<'_> {
     /// A plan of `model` on one GPU, with nothing chosen: the start of every importer.
     fn blank(&self, model: Model, sequence: usize) -> Plan {
         Plan {
-            micro_batch: 1,
-            schedule: "1f1b".into(),
-            virtual_stages: 1,
-            sequence_parallel: false,
-            tensor_scheme: "1d".into(),
-            context_scheme: "ring".into(),
-            data_sharding: "none".into(),
             stages: Vec::new(),
-            state: Default::default(),
-            offload: Default::default(),
-            data: Default::default(),
-            mesh: Mesh::new(1, 1, 1),
-            experts: Default::default(),
-            job: Job {
-                sequence,
-                global_batch: 1,
-                precision: Precision::Fp32,
-                optimizer: "adamw".into(),
-                gradient_clipping: true,
-            },
-            stack: self.stack.clone(),
-            cluster: self.cluster.clone(),
-            model,
+            ..Plan::plain(
+                model,
+                self.stack.clone(),
+                self.cluster.clone(),
+                Job::new(sequence, 1, Precision::Fp32),
+            )
         }
     }
 

@@ -43,8 +43,8 @@ pub enum Section {
 pub enum BarScale {
     /// The longer the time, the longer.
     Common,
-    /// All equally long: each shows the parts of its own time.
-    Own,
+    /// All equally long: each shows the parts of its time.
+    Bar,
 }
 
 /// A bar of a breakdown.
@@ -183,7 +183,7 @@ fn bars(bars: &[Bar], scale: BarScale) -> String {
         let _ = write!(text, "<div class=\"bar\"><b>{}</b><div>", escape(&bar.name));
         let full = match scale {
             BarScale::Common => longest,
-            BarScale::Own => total(bar),
+            BarScale::Bar => total(bar),
         };
         for part in &bar.parts {
             let share = if full > Seconds::ZERO { 100.0 * (part.time / full) } else { 0.0 };
@@ -244,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn bars_share_a_scale_or_have_their_own() {
+    fn bars_share_a_scale_or_have_one_each() {
         let part = |name: &str, time: f64| Part { name: name.into(), time: Seconds::new(time) };
         let bar = |name: &str, parts: Vec<Part>| Bar { name: name.into(), parts };
         let both = [
             bar("one", vec![part("compute", 1.0), part("bubble", 1.0)]),
             bar("two", vec![part("compute", 4.0)]),
         ];
-        assert!(bars(&both, BarScale::Own).contains("width:50.000%;background:#d8d8d8"));
+        assert!(bars(&both, BarScale::Bar).contains("width:50.000%;background:#d8d8d8"));
         let text = bars(&both, BarScale::Common);
         assert!(text.contains("width:25.000%;background:#3f7fbf"));
         assert!(text.contains("width:25.000%;background:#d8d8d8"));

@@ -10,13 +10,7 @@ fn scenario() -> Scenario {
     let question = Question {
         model: preset("llama-3-8b").unwrap(),
         cluster: Cluster::from_name("dgx-h100:4").unwrap(),
-        job: Job {
-            sequence: 8192,
-            global_batch: 64,
-            precision: Precision::Bf16,
-            optimizer: "adamw".into(),
-            gradient_clipping: true,
-        },
+        job: Job::new(8192, 64, Precision::Bf16),
         stack: Stack::from_name("megatron-core").unwrap(),
         pins: Pins::default(),
         risk: Risk::default(),

@@ -47,8 +47,8 @@ impl Moments {
         self.variance == 0.0
     }
 
-    /// Location and scale of the lognormal distribution with mean and variance of a sum of ops, each with a factor of
-    /// its own, over the sum without factors.
+    /// Location and scale of the lognormal distribution with mean and variance of a sum of ops, each with a separate
+    /// factor, over the sum without factors.
     ///
     /// v = V Σ t² / (Σ t)², s² = ln(1 + v / E²), m = ln E − s² / 2
     ///

@@ -12,29 +12,14 @@ fn plan(mesh: Mesh) -> Plan {
     let stage = format!("{} none", 12 / mesh.pipeline);
     let cluster = Cluster::from_name("dgx-a100").unwrap();
     let plan = Plan {
-        micro_batch: 1,
-        schedule: "1f1b".into(),
-        virtual_stages: 1,
-        tensor_scheme: "1d".into(),
-        sequence_parallel: false,
-        context_scheme: "ring".into(),
-        data_sharding: "none".into(),
         stages: vec![stage.parse().unwrap(); mesh.pipeline],
-        state: Default::default(),
-        offload: Default::default(),
-        data: Default::default(),
         mesh,
-        experts: Default::default(),
-        job: Job {
-            sequence: 1024,
-            global_batch: 16,
-            precision: Precision::Bf16,
-            optimizer: "adamw".into(),
-            gradient_clipping: true,
-        },
-        stack: Stack::from_name("megatron-core").unwrap(),
-        cluster,
-        model: preset("gpt2").unwrap(),
+        ..Plan::plain(
+            preset("gpt2").unwrap(),
+            Stack::from_name("megatron-core").unwrap(),
+            cluster,
+            Job::new(1024, 16, Precision::Bf16),
+        )
     };
     plan.check("plan").unwrap();
     plan

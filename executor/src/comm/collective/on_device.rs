@@ -19,22 +19,22 @@ const PACK: usize = 8;
 impl Communicator<'_> {
     /// How the members of a group communicate.
     pub fn route(&self, members: &Members) -> Route {
-        self.on_gpu.as_ref().map_or(Route::Host, |own| own.routes.group(&members.ranks))
+        self.on_gpu.as_ref().map_or(Route::Host, |on_gpu| on_gpu.routes.group(&members.ranks))
     }
 
     /// Enters a group whose members have a GPU each: the first of them makes its name, and the transport carries it.
     pub fn enter(&mut self, device: &dyn Device, members: &Members) -> Result<(), Fault> {
-        let (own, tag) = (members.own_rank(), Tag::Group(members.group));
+        let (rank, tag) = (members.rank(), Tag::Group(members.group));
         let first = members.ranks[0];
         let name = if members.place == 0 {
             let name = device.new_group();
             device.check()?;
             for to in members.others() {
-                self.transport.send_bytes(Envelope { from: own, to, tag }, name.to_vec());
+                self.transport.send_bytes(Envelope { from: rank, to, tag }, name.to_vec());
             }
             name
         } else {
-            let name = self.transport.receive_bytes(Envelope { from: first, to: own, tag })?;
+            let name = self.transport.receive_bytes(Envelope { from: first, to: rank, tag })?;
             name.try_into().map_err(|_| Fault::Lost {
                 rank: first,
                 how: "the group's name that came from it is none".into(),
@@ -51,28 +51,28 @@ impl Communicator<'_> {
         if route == Route::Host || matches!(numbers, SliceMut::Host(_)) {
             return on_host(device, numbers, |data| self.all_reduce(members, data, Combine::Sum));
         }
-        let own = numbers.device();
+        let local = numbers.device();
         if route == Route::Nccl {
-            let sum = Collective::AllReduce { x: own.at, count: own.length };
-            device.collective(members.group, sum, own.number);
+            let sum = Collective::AllReduce { x: local.at, count: local.length };
+            device.collective(members.group, sum, local.number);
             return Ok(());
         }
-        let all = self.exchange(device, members, own)?;
-        // Each sums its part into its own numbers, where nobody else reads that part, ...
-        let part = |place| part(own.length, members.ranks.len(), place);
+        let all = self.exchange(device, members, local)?;
+        // Each sums its part in its buffer, where nobody else reads that part, ...
+        let part = |place| part(local.length, members.ranks.len(), place);
         let summed = part(members.place);
         if !summed.is_empty() {
-            device.sum(SliceMut::Device(own).part(summed.clone()), &parts(&all, &summed));
+            device.sum(SliceMut::Device(local).part(summed.clone()), &parts(&all, &summed));
         }
         // ... and takes the others' sums when all are there, which says that all have read, too.
-        self.exchange(device, members, own)?;
+        self.exchange(device, members, local)?;
         for (place, other) in all.iter().enumerate().filter(|(place, _)| *place != members.place) {
             let range = part(place);
             if !range.is_empty() {
-                device.copy(SliceMut::Device(own).part(range.clone()), Slice::Device(*other).part(range));
+                device.copy(SliceMut::Device(local).part(range.clone()), Slice::Device(*other).part(range));
             }
         }
-        self.exchange(device, members, own)?;
+        self.exchange(device, members, local)?;
         Ok(())
     }
 
@@ -85,43 +85,43 @@ impl Communicator<'_> {
         numbers: Slice,
         shards: impl Fn(usize) -> Vec<Range<usize>>,
     ) -> Result<Numbers, Fault> {
-        let (own, mine) = (numbers.device(), shards(members.place));
+        let (local, mine) = (numbers.device(), shards(members.place));
         let count = mine.iter().map(Range::len).sum();
-        let mut sums = device.any(count, own.number);
+        let mut sums = device.any(count, local.number);
         if self.route(members) == Route::Nccl {
             let all: Vec<Range<usize>> = (0..members.ranks.len()).flat_map(shards).collect();
-            let message = together(device, own, &all);
-            let from = message.as_ref().map_or(own, |message| message.slice().device()).at;
+            let message = together(device, local, &all);
+            let from = message.as_ref().map_or(local, |message| message.slice().device()).at;
             let sum = Collective::ReduceScatter { from, to: sums.slice().device().at, count };
-            device.collective(members.group, sum, own.number);
+            device.collective(members.group, sum, local.number);
             return Ok(sums);
         }
-        let all = self.exchange(device, members, own)?;
+        let all = self.exchange(device, members, local)?;
         let mut at = 0;
         for shard in &mine {
             let range = at..at + shard.len();
             at = range.end;
             device.sum(sums.slice_mut().part(range), &parts(&all, shard));
         }
-        self.exchange(device, members, own)?;
+        self.exchange(device, members, local)?;
         Ok(sums)
     }
 
     /// All-gathers: every member's numbers, concatenated.
-    pub fn gather(&mut self, device: &dyn Device, members: &Members, own: Slice) -> Result<Numbers, Fault> {
-        let own = own.device();
-        let mut all = device.any(own.length * members.ranks.len(), own.number);
+    pub fn gather(&mut self, device: &dyn Device, members: &Members, shard: Slice) -> Result<Numbers, Fault> {
+        let shard = shard.device();
+        let mut all = device.any(shard.length * members.ranks.len(), shard.number);
         if self.route(members) == Route::Nccl {
             let to = all.slice().device().at;
-            let gather = Collective::AllGather { from: own.at, to, count: own.length };
-            device.collective(members.group, gather, own.number);
+            let gather = Collective::AllGather { from: shard.at, to, count: shard.length };
+            device.collective(members.group, gather, shard.number);
             return Ok(all);
         }
-        for (place, other) in self.exchange(device, members, own)?.into_iter().enumerate() {
-            let range = own.length * place..own.length * (place + 1);
+        for (place, other) in self.exchange(device, members, shard)?.into_iter().enumerate() {
+            let range = shard.length * place..shard.length * (place + 1);
             device.copy(all.slice_mut().part(range), Slice::Device(other));
         }
-        self.exchange(device, members, own)?;
+        self.exchange(device, members, shard)?;
         Ok(all)
     }
 
@@ -130,19 +130,19 @@ impl Communicator<'_> {
         &mut self,
         device: &dyn Device,
         members: &Members,
-        own: Slice,
+        local: Slice,
         take: impl FnOnce(&[Slice]),
     ) -> Result<(), Fault> {
         if self.route(members) == Route::Nccl {
-            let all = self.gather(device, members, own)?;
-            let part = |place| all.slice().part(own.len() * place..own.len() * (place + 1));
+            let all = self.gather(device, members, local)?;
+            let part = |place| all.slice().part(local.len() * place..local.len() * (place + 1));
             take(&(0..members.ranks.len()).map(part).collect::<Vec<_>>());
             return Ok(());
         }
-        let own = own.device();
-        let all: Vec<Slice> = self.exchange(device, members, own)?.into_iter().map(Slice::Device).collect();
+        let local = local.device();
+        let all: Vec<Slice> = self.exchange(device, members, local)?.into_iter().map(Slice::Device).collect();
         take(&all);
-        self.exchange(device, members, own)?;
+        self.exchange(device, members, local)?;
         Ok(())
     }
 
@@ -150,19 +150,19 @@ impl Communicator<'_> {
         &mut self,
         device: &dyn Device,
         members: &Members,
-        own: DeviceSlice,
+        local: DeviceSlice,
     ) -> Result<Vec<DeviceSlice>, Fault> {
         let on_gpu = self.on_gpu.as_mut().expect("a rank on this route has a GPU");
-        on_gpu.local_peers.exchange(device, members, own)
+        on_gpu.local_peers.exchange(device, members, local)
     }
 
     /// Enters the pairs between which NCCL carries messages.
     pub fn enter_pairs(&mut self, device: &dyn Device) -> Result<(), Fault> {
-        let pairs = self.on_gpu.as_ref().map_or(Vec::new(), |own| own.pairs.groups());
+        let pairs = self.on_gpu.as_ref().map_or(Vec::new(), |on_gpu| on_gpu.pairs.groups());
         pairs.into_iter().try_for_each(|members| self.enter(device, &members))
     }
 
-    /// The device's stream for messages from one rank to another, if they have one of their own.
+    /// The device's stream for messages from one rank to another, if NCCL carries them.
     pub fn stream(&self, ends: Endpoints) -> Option<usize> {
         self.on_gpu.as_ref()?.pairs.stream(ends)
     }
@@ -224,7 +224,7 @@ fn part(length: usize, members: usize, place: usize) -> Range<usize> {
 }
 
 fn parts<'a>(all: &[DeviceSlice], range: &Range<usize>) -> Vec<Slice<'a>> {
-    all.iter().map(|own| Slice::Device(*own).part(range.clone())).collect()
+    all.iter().map(|numbers| Slice::Device(*numbers).part(range.clone())).collect()
 }
 
 #[cfg(test)]

@@ -49,8 +49,8 @@ mod tests {
     #[test]
     fn a_tag_comes_back_from_its_header() {
         let tags = [Tag::Group(3), Tag::Stage(Channel::Gradient(1), 2), Tag::Report, Tag::Sent, Tag::Taken];
-        for own in tags {
-            assert_eq!(tag_of(header_of(own)), Some(own));
+        for tag in tags {
+            assert_eq!(tag_of(header_of(tag)), Some(tag));
         }
         assert_eq!(tag_of([9, 0, 0]), None);
     }

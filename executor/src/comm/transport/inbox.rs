@@ -39,10 +39,10 @@ struct Peer {
 }
 
 impl Inbox {
-    /// That of rank `own`'s process, in a run of `ranks` ranks.
-    pub fn new(own: usize, ranks: usize) -> Self {
+    /// Of the process of rank `local`, in a run of `ranks` ranks.
+    pub fn new(local: usize, ranks: usize) -> Self {
         let connected = Instant::now();
-        let peer = |rank| Mutex::new(Peer { last: connected, status: None, gone: rank == own });
+        let peer = |rank| Mutex::new(Peer { last: connected, status: None, gone: rank == local });
         let peers = (0..ranks).map(peer).collect();
         Self { content: Mutex::default(), changed: Condvar::new(), peers, connected }
     }
@@ -106,8 +106,9 @@ impl Inbox {
             peer.last
         };
         let [connected, last] = [self.connected, last].map(|instant| instant.elapsed().as_secs_f64());
-        let how =
-            format!("{how}; {connected:.2} s after they met, {last:.2} s after the last that came from it");
+        let how = format!(
+            "{how}; {connected:.2} s after they connected, {last:.2} s after the last that came from it"
+        );
         self.end(Fault::Lost { rank, how });
     }
 
@@ -199,7 +200,7 @@ mod tests {
         inbox.end(Fault::Aborted);
         let fault = inbox.take(Envelope { from: 1, to: 0, tag: Tag::Report }).unwrap_err().to_string();
         let when = fault.strip_prefix("rank 2 is gone: the connection was reset; ").unwrap();
-        let seconds = when.split_once(" s after they met").unwrap().0;
+        let seconds = when.split_once(" s after they connected").unwrap().0;
         assert!(seconds.parse::<f64>().unwrap() >= 0.0, "{fault}");
     }
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! One thread calls MPI, from the first run of the process to its end, so that no level of thread support is needed and a process can
-//! connect to the others several times. MPI's own waiting keeps a core busy; this one looks
+//! connect to the others several times. Waiting inside MPI keeps a core busy; this one looks
 //! again and again for a moment and then rests, the longer the longer nothing has come, and longest where nobody waits: so
 //! ranks may outnumber cores. Collectives are the same lists of steps as over any other transport: sums are bit for bit the
 //! same.
@@ -136,7 +136,7 @@ impl MpiWorld {
         let (said, met) = channel();
         let (ends, done) = channel::<()>();
         let waiting = Arc::new(AtomicUsize::new(0));
-        let (own, world) = (place.rank, place.world);
+        let (rank, world) = (place.rank, place.world);
         let run = {
             let (inbox, waiting, until) = (inbox.clone(), waiting.clone(), Instant::now() + place.patience);
             move |mpi: Option<&SimpleCommunicator>, number: i32| {
@@ -146,7 +146,7 @@ impl MpiWorld {
                     let _ = said.send(Err("MPI is in use already"));
                     return;
                 };
-                if [mpi.rank() as usize, mpi.size() as usize] != [own, world] {
+                if [mpi.rank() as usize, mpi.size() as usize] != [rank, world] {
                     let _ = said.send(Err("MPI numbers the processes otherwise than their launcher"));
                     return;
                 }
@@ -161,8 +161,8 @@ impl MpiWorld {
         order(run)?;
         met.recv().unwrap_or(Err("MPI cannot be initialised")).map_err(failed)?;
         let (orders, done) = (Mutex::new(Some(orders)), Mutex::new(done));
-        let wire = Orders { rank: own, world, orders, inbox: inbox.clone(), waiting, done };
-        Ok(Self::new(own, inbox, wire))
+        let wire = Orders { rank, world, orders, inbox: inbox.clone(), waiting, done };
+        Ok(Self::new(rank, inbox, wire))
     }
 }
 

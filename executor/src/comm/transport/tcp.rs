@@ -27,7 +27,7 @@ use std::time::Instant;
 /// Connections to all other ranks.
 pub(crate) type Connections = Peers<Streams>;
 
-/// By rank; `None` at this process's own.
+/// By rank; `None` for this process.
 pub(crate) struct Streams(Vec<Option<Peer>>);
 
 pub(super) struct Peer {
@@ -223,39 +223,39 @@ mod tests {
 
     #[test]
     fn every_rank_hears_every_other_and_tags_tell_messages_apart() {
-        let heard = each(4, |own, connections| {
+        let received = each(4, |rank, connections| {
             let envelope = |from, to, tag| Envelope { from, to, tag };
             let tags = [Tag::Group(3), Tag::Stage(Channel::Gradient(1), 2), Tag::Report];
             for to in 0..4 {
                 for (index, tag) in tags.into_iter().enumerate() {
-                    connections.send(envelope(own, to, tag), vec![(10 * own + index) as f32; 70_000]);
+                    connections.send(envelope(rank, to, tag), vec![(10 * rank + index) as f32; 70_000]);
                 }
             }
             // In another order than they were sent in.
             let all = (0..4).flat_map(|from| tags.map(|tag| (from, tag)).into_iter().rev());
-            let heard: Vec<f32> = all
+            let received: Vec<f32> = all
                 .map(|(from, tag)| {
-                    let message = connections.receive(envelope(from, own, tag)).unwrap();
+                    let message = connections.receive(envelope(from, rank, tag)).unwrap();
                     assert!(message.len() == 70_000 && message.iter().all(|number| *number == message[0]));
                     message[0]
                 })
                 .collect();
-            heard
+            received
         });
         let expected: Vec<f32> =
             (0..4).flat_map(|from| [2, 1, 0].map(|index| (10 * from + index) as f32)).collect();
-        assert_eq!(heard, vec![expected; 4]);
+        assert_eq!(received, vec![expected; 4]);
     }
 
     #[test]
     fn who_waits_hears_of_a_dead_rank_and_of_one_that_gave_up() {
         let ends = |how: fn(&Connections)| {
-            each(3, move |own, connections| {
-                if own == 2 {
+            each(3, move |rank, connections| {
+                if rank == 2 {
                     how(&connections);
                     return None;
                 }
-                Some(connections.receive(Envelope { from: 2, to: own, tag: Tag::Group(0) }))
+                Some(connections.receive(Envelope { from: 2, to: rank, tag: Tag::Group(0) }))
             })
         };
         let dead = ends(|connections| {
@@ -266,7 +266,7 @@ mod tests {
         for fault in &dead[..2] {
             let said = fault.as_ref().unwrap().as_ref().unwrap_err().to_string();
             assert!(said.starts_with("rank 2 is gone: its process ended"), "{said}");
-            assert!(said.contains("s after they met"), "{said}");
+            assert!(said.contains("s after they connected"), "{said}");
         }
         let gave_up = ends(|connections| connections.abort());
         assert_eq!(gave_up[..2], [Some(Err(Fault::Aborted)), Some(Err(Fault::Aborted))]);
@@ -277,14 +277,14 @@ mod tests {
     fn nobody_leaves_before_the_others_have_said_farewell() {
         let pause = Duration::from_millis(400);
         let leaves = AtomicBool::new(false);
-        let left = each(2, |own, connections| {
+        let left = each(2, |rank, connections| {
             let envelope = Envelope { from: 1, to: 0, tag: Tag::Group(0) };
-            if own == 0 {
-                let heard = connections.receive(envelope).unwrap().len();
+            if rank == 0 {
+                let received = connections.receive(envelope).unwrap().len();
                 thread::sleep(pause);
                 connections.send_status(1, &[1]);
                 leaves.store(true, Ordering::SeqCst);
-                return (heard, true);
+                return (received, true);
             }
             connections.send(envelope, vec![1.0; 9]);
             drop(connections);
@@ -324,10 +324,10 @@ mod tests {
 
     #[test]
     fn statuses_arrive_and_a_rank_that_reads_nothing_holds_nobody_up() {
-        let own = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         // A connection at whose other end nobody reads, and a thread that writes into it until there is no room.
-        let stuck = TcpStream::connect(own.local_addr().unwrap()).unwrap();
-        let _held = own.accept().unwrap();
+        let stuck = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _held = listener.accept().unwrap();
         let other = stuck.try_clone().unwrap();
         let peer = Peer { stream: Mutex::new(stuck), other };
         let inbox = Arc::new(Inbox::new(0, 2));
@@ -340,13 +340,13 @@ mod tests {
             // Returns, and the writer ends: else this test would not.
             connections.abort();
         });
-        let heard = each(2, |own, connections| {
-            connections.send_status(1 - own, &[own as u8]);
+        let received = each(2, |rank, connections| {
+            connections.send_status(1 - rank, &[rank as u8]);
             // What comes behind it says that it has come.
-            connections.send(Envelope { from: own, to: 1 - own, tag: Tag::Report }, Vec::new());
-            connections.receive(Envelope { from: 1 - own, to: own, tag: Tag::Report }).unwrap();
-            connections.peer_status(1 - own).unwrap().status
+            connections.send(Envelope { from: rank, to: 1 - rank, tag: Tag::Report }, Vec::new());
+            connections.receive(Envelope { from: 1 - rank, to: rank, tag: Tag::Report }).unwrap();
+            connections.peer_status(1 - rank).unwrap().status
         });
-        assert_eq!(heard, [Some(vec![1]), Some(vec![0])]);
+        assert_eq!(received, [Some(vec![1]), Some(vec![0])]);
     }
 }

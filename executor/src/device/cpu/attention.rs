@@ -4,40 +4,46 @@ use super::super::{
     AttentionGradient, AttentionOps, AttentionOutput, AttentionTile, Numbers, Slice, SliceMut,
 };
 use super::Cpu;
-use trainwright_kernels::attention::{Attention, Kept, Output, Tile};
+use trainwright_kernels::attention::{Attention, Kept, Output, ScoreDropout, Tile};
 
-pub(super) fn kept(output: AttentionOutput<'_>) -> Kept<'_, f32> {
+fn kept(output: AttentionOutput<'_>) -> Kept<'_, f32> {
     Kept { heads: output.heads.host(), logarithms: output.left.host(), gradient: output.gradient.host() }
 }
 
-pub(super) fn host(tile: AttentionTile<'_>) -> Tile<'_, f32> {
+fn host(tile: AttentionTile<'_>) -> Tile<'_, f32> {
     Tile { queries: tile.queries.host(), keys: tile.keys.host(), values: tile.values.host() }
 }
 
-pub(super) fn numbers(made: Output<f32>) -> [Numbers; 2] {
+fn numbers(made: Output<f32>) -> [Numbers; 2] {
     [made.heads.into(), made.logarithms.into()]
 }
 
 impl AttentionOps for Cpu {
-    fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2] {
-        numbers(layer.forward(qkv.host(), self.threads))
+    fn attention(&self, layer: &Attention, drops: Option<ScoreDropout>, qkv: Slice) -> [Numbers; 2] {
+        numbers(layer.forward(drops, qkv.host(), self.threads))
     }
 
-    fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers {
-        layer.backward(gradient.qkv.host(), kept(gradient.output), self.threads).into()
+    fn attention_gradient(
+        &self,
+        layer: &Attention,
+        drops: Option<ScoreDropout>,
+        gradient: AttentionGradient,
+    ) -> Numbers {
+        layer.backward(drops, gradient.qkv.host(), kept(gradient.output), self.threads).into()
     }
 
-    fn attend(&self, layer: &Attention, tile: AttentionTile) -> [Numbers; 2] {
-        numbers(layer.tile_forward(host(tile), self.threads))
+    fn attend(&self, layer: &Attention, drops: Option<ScoreDropout>, tile: AttentionTile) -> [Numbers; 2] {
+        numbers(layer.tile_forward(drops, host(tile), self.threads))
     }
 
     fn attend_gradient(
         &self,
         layer: &Attention,
+        drops: Option<ScoreDropout>,
         tile: AttentionTile,
         output: AttentionOutput,
     ) -> [Numbers; 3] {
-        let made = layer.tile_backward(host(tile), kept(output), self.threads);
+        let made = layer.tile_backward(drops, host(tile), kept(output), self.threads);
         [made.queries, made.keys, made.values].map(Numbers::Host)
     }
 

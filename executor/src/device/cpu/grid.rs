@@ -56,10 +56,10 @@ impl GridOps for Cpu {
         &self,
         norm: &Norm,
         gradient: NormGradient,
-        whole: (&[f32], usize),
+        row_sums: (&[f32], usize),
         to_input: SliceMut,
     ) {
-        let (sums, columns) = (whole.0, whole.1 as f32);
+        let (sums, columns) = (row_sums.0, row_sums.1 as f32);
         let scales = &gradient.left.host()[sums.len() / 2..];
         let [mut made, hat] = scaled_and_normalised(norm, gradient);
         let per_token = sums.chunks_exact(2).zip(scales);
@@ -72,16 +72,16 @@ impl GridOps for Cpu {
     }
 
     fn part_vectors(&self, norm: &Norm, gradient: NormGradient, [gain, bias]: [Option<SliceMut>; 2]) {
-        let own = gradient.gradient.host();
+        let rows = gradient.gradient.host();
         if let Some(gain) = gain {
             let gain = gain.host();
             let hat = normalised(norm, gradient.x.host(), gradient.left.host());
-            for (g, x) in own.chunks_exact(norm.width).zip(hat.chunks_exact(norm.width)) {
+            for (g, x) in rows.chunks_exact(norm.width).zip(hat.chunks_exact(norm.width)) {
                 gain.iter_mut().zip(g.iter().zip(x)).for_each(|(gain, (g, x))| *gain += g * x);
             }
         }
         if let Some(bias) = bias {
-            elementwise::bias_gradient(own, bias.host());
+            elementwise::bias_gradient(rows, bias.host());
         }
     }
 }

@@ -10,9 +10,9 @@ impl OptimizerOps for Cpu {
         tensors.iter_mut().map(|tensor| self.prepare_one(step, tensor)).collect()
     }
 
-    fn optimize(&self, step: &OptimizerStep, tensors: &mut [Updated], whole: Option<&[Squares]>) {
+    fn optimize(&self, step: &OptimizerStep, tensors: &mut [Updated], squares: Option<&[Squares]>) {
         for (index, tensor) in tensors.iter_mut().enumerate() {
-            self.optimize_one(step, tensor, whole.map(|whole| whole[index]));
+            self.optimize_one(step, tensor, squares.map(|squares| squares[index]));
         }
     }
 }
@@ -32,9 +32,9 @@ impl Cpu {
     }
 
     /// A step of one tensor, or the second half of it.
-    pub fn optimize_one(&self, step: &OptimizerStep, tensor: &mut Updated, whole: Option<Squares>) {
-        let squares = match whole {
-            Some(whole) => whole,
+    pub fn optimize_one(&self, step: &OptimizerStep, tensor: &mut Updated, squares: Option<Squares>) {
+        let squares = match squares {
+            Some(squares) => squares,
             None if step.rule.is_layer_wise() => self.prepare_one(step, tensor),
             None => Squares::default(),
         };
@@ -42,7 +42,7 @@ impl Cpu {
         self.apply(step, tensor, squares);
     }
 
-    fn apply(&self, step: &OptimizerStep, tensor: &mut Updated, whole: Squares) {
+    fn apply(&self, step: &OptimizerStep, tensor: &mut Updated, squares: Squares) {
         let size = step.of(tensor);
         let Updated { weights, gradients, moments, rounded, .. } = tensor;
         let (weights, gradients) = (weights.again().host(), gradients.again().host());
@@ -57,9 +57,9 @@ impl Cpu {
                 let size = StepSize { decay: 0.0, gradient_scale: 1.0, ..size };
                 adam.update(weights, gradients, [first.host_mut(), second.host_mut()], size, self.threads);
             }
-            (Rule::Lamb(lamb), _) => lamb.apply(weights, gradients, size, whole),
+            (Rule::Lamb(lamb), _) => lamb.apply(weights, gradients, size, squares),
             (Rule::Lars(lars), [velocity]) => {
-                lars.apply(weights, gradients, velocity.host_mut(), size, whole)
+                lars.apply(weights, gradients, velocity.host_mut(), size, squares)
             }
             (Rule::Momentum(momentum), [velocity]) => {
                 momentum.update(weights, gradients, velocity.host_mut(), size);

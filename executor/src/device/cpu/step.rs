@@ -4,7 +4,7 @@ use super::super::{HostWords, Numbers, Slice, SliceMut, StepBegin, StepNumbers, 
 use super::Cpu;
 use trainwright_kernels::cuda::DeviceError;
 
-const NO_GRAPH: &str = "processors do what they are told at once";
+const NO_GRAPH: &str = "processors run ops at once and record none";
 
 impl StepOps for Cpu {
     fn keeps(&self) -> bool {
@@ -24,16 +24,16 @@ impl StepOps for Cpu {
     fn join_maxima(&self, three: SliceMut, maxima: Slice) {
         let (three, maxima) = (three.host(), maxima.host());
         let tokens = three.len() / 3;
-        let own: Vec<_> = each_token(three).collect();
-        for (token, own) in own.into_iter().enumerate() {
+        let statistics: Vec<_> = each_token(three).collect();
+        for (token, local) in statistics.into_iter().enumerate() {
             let of_ranks = maxima.chunks_exact(tokens).map(|maxima| maxima[token]);
-            let largest = of_ranks.fold(own.maximum, f32::max);
-            (three[token], three[tokens + token]) = (largest, own.sum_below(largest));
+            let largest = of_ranks.fold(local.maximum, f32::max);
+            (three[token], three[tokens + token]) = (largest, local.sum_below(largest));
         }
     }
 
     fn sum_losses(&self, _: usize, three: Slice) -> Option<f64> {
-        Some(each_token(three.host()).map(|own| own.loss()).sum())
+        Some(each_token(three.host()).map(|token| token.loss()).sum())
     }
 
     fn square_sums(&self, _: [&[(Slice, f32)]; 2]) -> Numbers {

@@ -34,7 +34,7 @@ impl TokenOps for Cpu {
     fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &Words) -> Numbers {
         let each = columns.statistics(logits.host(), targets.host(), self.threads);
         let all = |of: fn(&Statistics<f32>) -> f32| each.iter().map(of);
-        let three = all(|own| own.maximum).chain(all(|own| own.sum)).chain(all(|own| own.target));
+        let three = all(|token| token.maximum).chain(all(|token| token.sum)).chain(all(|token| token.target));
         Numbers::Host(three.collect())
     }
 

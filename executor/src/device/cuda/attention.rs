@@ -8,8 +8,9 @@ use super::super::{
 use super::structs::{attention_between, attention_of, int, parts};
 use super::{Address, Cuda, Number};
 use crate::device::AttentionBy;
-use trainwright_kernels::attention::Attention;
+use trainwright_kernels::attention::{Attention, ScoreDropout};
 use trainwright_kernels::cuda::attention::{self, Join, Pass};
+use trainwright_kernels::cuda::dropout::Drops;
 use trial::{Array, Tried, Written};
 
 /// Whose kernels have done attention so far.
@@ -36,10 +37,10 @@ enum Asked {
 }
 
 impl Attending {
-    /// Of a plan in such numbers.
+    /// For a plan whose activations are of type `number`.
     pub fn new(by: AttentionBy, number: Number, deterministic: bool) -> Self {
         let asked = match (by, number) {
-            (AttentionBy::Own, _) => Asked::NobodyWants,
+            (AttentionBy::Ours, _) => Asked::NobodyWants,
             (AttentionBy::Cudnn, Number::F32) => Asked::NotInF32,
             (AttentionBy::Cudnn, Number::Bf16) => Asked::Yes,
         };
@@ -86,7 +87,7 @@ impl Attending {
 
 impl Cuda {
     /// Where everything but the outputs is.
-    pub(super) fn tile_of(layer: &Attention, tile: AttentionTile) -> attention::Attention {
+    fn tile_of(layer: &Attention, tile: AttentionTile) -> attention::Attention {
         let rows = layer.columns();
         let positions = |slice: Slice, row: usize| slice.len() / row / layer.batch;
         let output = [positions(tile.queries, rows[0]), positions(tile.keys, rows[1])];
@@ -94,24 +95,29 @@ impl Cuda {
         attention::Attention { q, k, v, ..attention_between(layer, rows, output) }
     }
 
-    pub(super) fn forward(&self, layer: &Attention, own: attention::Attention) -> [Numbers; 2] {
-        let tokens = own.queries as usize * layer.batch;
+    fn forward(&self, layer: &Attention, operands: attention::Attention) -> [Numbers; 2] {
+        let tokens = operands.queries as usize * layer.batch;
         let row = layer.output_row();
         let heads = self.allocate(tokens * row, self.number);
         let logarithms = self.allocate(tokens * layer.heads, Number::F32);
-        let into = |at: &[Address]| attention::Attention { o: at[0], logarithms: at[1], ..own };
+        let into = |at: &[Address]| attention::Attention { o: at[0], logarithms: at[1], ..operands };
         let written = Written {
             buffers: vec![heads, logarithms],
             into: &into,
             arrays: vec![Array::outputs("outputs", 0, row, 0..row), Array::logarithms(1)],
         };
         if !self.fused(Pass::Forward, &written) {
-            self.own_attention(&written.attention(), Pass::Forward);
+            self.attention_by_our_kernels(&written.attention(), Pass::Forward);
         }
         [heads, logarithms].map(Numbers::on_device)
     }
 
-    pub(super) fn backward(&self, own: attention::Attention, output: AttentionOutput, written: Gradients) {
+    pub(super) fn backward(
+        &self,
+        operands: attention::Attention,
+        output: AttentionOutput,
+        written: Gradients,
+    ) {
         let (_dots, dots) = self.scratch(output.left.len());
         let into = |at: &[Address]| {
             let [q_gradient, k_gradient, v_gradient] = (written.parts)(at);
@@ -123,22 +129,22 @@ impl Cuda {
                 q_gradient,
                 k_gradient,
                 v_gradient,
-                ..own
+                ..operands
             }
         };
         let written = Written { buffers: written.buffers, into: &into, arrays: written.arrays };
         let pass = self.attending.borrow().backward();
         if !self.fused(pass, &written) {
-            self.own_attention(&written.attention(), pass);
+            self.attention_by_our_kernels(&written.attention(), pass);
         }
     }
 
     /// Does it by our fastest kernels.
-    fn own_attention(&self, own: &attention::Attention, pass: Pass) {
+    fn attention_by_our_kernels(&self, operands: &attention::Attention, pass: Pass) {
         let launches = match pass {
-            Pass::Forward => own.forward(self.number).pop().into_iter().collect(),
+            Pass::Forward => operands.forward(self.number).pop().into_iter().collect(),
             Pass::Backward | Pass::DeterministicBackward => {
-                own.backward(self.number).pop().expect("the simple version does all")
+                operands.backward(self.number).pop().expect("the simple version does all")
             }
         };
         launches.iter().for_each(|launch| self.launch(launch));
@@ -171,49 +177,62 @@ impl<'a> Gradients<'a> {
         }
     }
 
-    /// Each in a buffer of its own.
+    /// Each in a separate buffer.
     pub fn apart(layer: &Attention, made: [DeviceSlice; 3]) -> Self {
         let arrays = GRADIENTS.into_iter().zip(layer.columns()).enumerate();
         Self {
             buffers: made.to_vec(),
             parts: Box::new(|at| [at[0], at[1], at[2]]),
-            arrays: arrays.map(|(own, (name, row))| Array::outputs(name, own, row, 0..row)).collect(),
+            arrays: arrays.map(|(buffer, (name, row))| Array::outputs(name, buffer, row, 0..row)).collect(),
         }
     }
 }
 
+/// An attention whose probabilities are dropped out if `drops` is given.
+fn dropping(operands: attention::Attention, drops: Option<ScoreDropout>) -> attention::Attention {
+    let drops = drops.map_or(operands.drops, |drops| Drops::of(&drops.dropout, drops.first));
+    attention::Attention { drops, ..operands }
+}
+
 impl AttentionOps for Cuda {
-    fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2] {
-        self.forward(layer, attention_of(layer, qkv.device()))
+    fn attention(&self, layer: &Attention, drops: Option<ScoreDropout>, qkv: Slice) -> [Numbers; 2] {
+        self.forward(layer, dropping(attention_of(layer, qkv.device()), drops))
     }
 
-    fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers {
+    fn attention_gradient(
+        &self,
+        layer: &Attention,
+        drops: Option<ScoreDropout>,
+        gradient: AttentionGradient,
+    ) -> Numbers {
         let AttentionGradient { qkv, output } = gradient;
         let to_qkv = self.allocate(qkv.len(), self.number);
-        self.backward(attention_of(layer, qkv.device()), output, Gradients::packed(layer, to_qkv));
+        let operands = dropping(attention_of(layer, qkv.device()), drops);
+        self.backward(operands, output, Gradients::packed(layer, to_qkv));
         Numbers::on_device(to_qkv)
     }
 
-    fn attend(&self, layer: &Attention, tile: AttentionTile) -> [Numbers; 2] {
-        self.forward(layer, Self::tile_of(layer, tile))
+    fn attend(&self, layer: &Attention, drops: Option<ScoreDropout>, tile: AttentionTile) -> [Numbers; 2] {
+        self.forward(layer, dropping(Self::tile_of(layer, tile), drops))
     }
 
     fn attend_gradient(
         &self,
         layer: &Attention,
+        drops: Option<ScoreDropout>,
         tile: AttentionTile,
         output: AttentionOutput,
     ) -> [Numbers; 3] {
         let made =
             [tile.queries, tile.keys, tile.values].map(|slice| self.allocate(slice.len(), self.number));
-        self.backward(Self::tile_of(layer, tile), output, Gradients::apart(layer, made));
+        self.backward(dropping(Self::tile_of(layer, tile), drops), output, Gradients::apart(layer, made));
         made.map(Numbers::on_device)
     }
 
     fn join(&self, layer: &Attention, [heads, logarithms]: [SliceMut; 2], other: [Slice; 2]) {
         let (heads, logarithms) = (heads.device(), logarithms.device());
         let [other, other_logarithms] = other.map(|slice| slice.device().at);
-        let own = Join {
+        let kernel = Join {
             o: heads.at,
             logarithms: logarithms.at,
             other,
@@ -224,7 +243,7 @@ impl AttentionOps for Cuda {
             queries: int(logarithms.length / layer.batch / layer.heads),
             value_head_dim: int(layer.value_head_dim),
         };
-        self.launch(&own.launch(heads.number));
+        self.launch(&kernel.launch(heads.number));
     }
 }
 
@@ -236,11 +255,11 @@ mod tests {
     fn whose_kernels_is_told_with_the_first_reason() {
         let check = |by, number, fused, refused: [Option<&str>; 2], expected| {
             let refused = refused.map(|reason| reason.map(String::from));
-            let own = Attending { fused, refused, ..Attending::new(by, number, false) };
-            assert_eq!(own.summary("cuDNN 9.10.2"), expected);
+            let attending = Attending { fused, refused, ..Attending::new(by, number, false) };
+            assert_eq!(attending.summary("cuDNN 9.10.2"), expected);
         };
         let (cudnn, bf16) = (AttentionBy::Cudnn, Number::Bf16);
-        check(AttentionBy::Own, bf16, [false; 2], [None; 2], "own");
+        check(AttentionBy::Ours, bf16, [false; 2], [None; 2], "own");
         check(cudnn, Number::F32, [false; 2], [None; 2], "own, because the plan is in fp32");
         check(cudnn, bf16, [true; 2], [None; 2], "cuDNN 9.10.2");
         check(cudnn, bf16, [false; 2], [Some("of this"), Some("of that")], "own, because of this");

@@ -24,7 +24,7 @@ struct There {
 /// Whether the host keeps the moments of a tensor, or its weights.
 pub(super) fn is_of_host(tensor: &Updated) -> bool {
     let moments = tensor.moments.iter().map(Numbers::slice);
-    moments.chain([tensor.weights.as_slice()]).any(|own| matches!(own, Slice::Host(_)))
+    moments.chain([tensor.weights.as_slice()]).any(|numbers| matches!(numbers, Slice::Host(_)))
 }
 
 impl Cuda {
@@ -66,9 +66,9 @@ impl Cuda {
         let on_device = [Some(gradients), matches!(weights, Slice::Device(_)).then_some(weights)];
         let mut numbers = self.any_on_host(on_device.iter().flatten().map(Slice::len).sum(), Number::F32);
         let mut at = 0;
-        for own in on_device.into_iter().flatten() {
-            self.copy(numbers.slice_mut().part(at..at + own.len()), own);
-            at += own.len();
+        for part in on_device.into_iter().flatten() {
+            self.copy(numbers.slice_mut().part(at..at + part.len()), part);
+            at += part.len();
         }
         There { numbers, from: self.record_event() }
     }
@@ -86,14 +86,14 @@ impl Cuda {
         let Updated { weights, gradients, moments, rounded, decay, is_scaled } = tensor;
         let mut look = |bytes: &mut [u8]| {
             let numbers: &mut [f32] = bytemuck::cast_slice_mut(bytes);
-            let (own_gradients, behind) = numbers.split_at_mut(length);
-            let own_weights = match weights {
-                SliceMut::Host(own) => &mut **own,
+            let (host_gradients, behind) = numbers.split_at_mut(length);
+            let host_weights = match weights {
+                SliceMut::Host(weights) => &mut **weights,
                 SliceMut::Device(_) => behind,
             };
             made = work(&mut Updated {
-                weights: SliceMut::Host(own_weights),
-                gradients: SliceMut::Host(own_gradients),
+                weights: SliceMut::Host(host_weights),
+                gradients: SliceMut::Host(host_gradients),
                 moments,
                 rounded: None,
                 decay: *decay,
@@ -101,8 +101,8 @@ impl Cuda {
             });
             if rounded.is_some() && back == Back::Weights {
                 // Gradients are used up, and what is rounded takes half their room.
-                let narrow = bytes::bytes(own_weights, Number::Bf16);
-                bytemuck::cast_slice_mut(own_gradients)[..narrow.len()].copy_from_slice(&narrow);
+                let narrow = bytes::bytes(host_weights, Number::Bf16);
+                bytemuck::cast_slice_mut(host_gradients)[..narrow.len()].copy_from_slice(&narrow);
             }
         };
         self.run(|memory| {

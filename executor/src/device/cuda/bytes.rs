@@ -65,12 +65,12 @@ mod tests {
         let expected: Vec<u8> = all.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
         assert!(narrow == expected);
         let back = numbers(all.len(), Number::Bf16, |to| to.copy_from_slice(&narrow));
-        for (own, of_half) in back.iter().zip(expected.as_chunks().0) {
+        for (read, of_half) in back.iter().zip(expected.as_chunks().0) {
             let of_half = bf16::from_le_bytes(*of_half).to_f32();
-            assert!(own.to_bits() == of_half.to_bits() || own.is_nan() && of_half.is_nan());
+            assert!(read.to_bits() == of_half.to_bits() || read.is_nan() && of_half.is_nan());
         }
         let back = numbers(all.len(), Number::F32, |to| to.copy_from_slice(&bytes(&all, Number::F32)));
-        assert!(back.iter().zip(&all).all(|(own, before)| own.to_bits() == before.to_bits()));
+        assert!(back.iter().zip(&all).all(|(read, before)| read.to_bits() == before.to_bits()));
     }
 
     #[test]

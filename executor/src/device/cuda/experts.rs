@@ -32,7 +32,7 @@ impl Cuda {
         bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)).collect()
     }
 
-    /// Weights of choices, if there are such.
+    /// The weights of choices on the device; `None` without weights.
     fn weights(&self, weights: Option<&[f32]>) -> Option<(Numbers, Address)> {
         let weights = weights?;
         let (mut numbers, at) = self.scratch(weights.len());
@@ -47,7 +47,7 @@ impl ExpertOps for Cuda {
         let tokens = scores.length / count;
         let (_experts, experts) = self.scratch(tokens * per_token);
         let (gates, weights) = self.scratch(tokens * per_token);
-        let own = Routing {
+        let kernel = Routing {
             logits: scores.at,
             experts,
             weights,
@@ -57,7 +57,7 @@ impl ExpertOps for Cuda {
             chosen: int(per_token),
             among_chosen: 1,
         };
-        self.launch(&own.launch());
+        self.launch(&kernel.launch());
         (self.read_words(experts, tokens * per_token), self.read(gates.slice()).into_owned())
     }
 
@@ -68,7 +68,7 @@ impl ExpertOps for Cuda {
         let (x, out) = (x.device(), out.device());
         let (_choices, order) = self.words(&visits.choices);
         let weights = self.weights(weights);
-        let own = Permutation {
+        let kernel = Permutation {
             x: x.at,
             order,
             weights: weights.as_ref().map_or(Address::NULL, |(_, at)| *at),
@@ -78,7 +78,7 @@ impl ExpertOps for Cuda {
             width: int(x.length / visits.rows),
             ..Permutation::default()
         };
-        self.launch(&own.gather(x.number));
+        self.launch(&kernel.gather(x.number));
     }
 
     fn combine_rows(&self, x: Slice, visits: &Visits, weights: Option<&[f32]>, out: SliceMut) {
@@ -88,7 +88,7 @@ impl ExpertOps for Cuda {
         let (x, out) = (x.device(), out.device());
         let (_places, places) = self.words(&visits.places);
         let weights = self.weights(weights);
-        let own = Permutation {
+        let kernel = Permutation {
             x: x.at,
             places,
             weights: weights.as_ref().map_or(Address::NULL, |(_, at)| *at),
@@ -98,7 +98,7 @@ impl ExpertOps for Cuda {
             width: int(out.length / visits.rows),
             ..Permutation::default()
         };
-        self.launch(&own.combine(out.number));
+        self.launch(&kernel.combine(out.number));
     }
 
     fn multiply_experts(&self, mut out: SliceMut, products: ExpertProducts) {
@@ -108,7 +108,7 @@ impl ExpertOps for Cuda {
             return;
         }
         let (left, right, out_at) = (left.device(), right.device(), out.again().device().at);
-        let own = GroupedProduct {
+        let kernel = GroupedProduct {
             left: left.at,
             right: right.at,
             out: out_at,
@@ -118,16 +118,16 @@ impl ExpertOps for Cuda {
             inputs: int(inputs),
             outputs: int(outputs),
         };
-        if !own.fits(left.number) || fills_a_gpu(&products, self.gpu) {
+        if !kernel.fits(left.number) || fills_a_gpu(&products, self.gpu) {
             return products.one_by_one(self, out);
         }
         let starts: Vec<u32> = starts.iter().map(|row| *row as u32).collect();
         let (_starts, starts) = self.words(&starts);
-        let own = GroupedProduct { starts, ..own };
+        let kernel = GroupedProduct { starts, ..kernel };
         let mut ladder = match pass {
-            ExpertPass::Forward => own.forward(int(rows), left.number),
-            ExpertPass::Backward => own.backward(int(rows), left.number),
-            ExpertPass::Weights => own.weights(left.number),
+            ExpertPass::Forward => kernel.forward(int(rows), left.number),
+            ExpertPass::Backward => kernel.backward(int(rows), left.number),
+            ExpertPass::Weights => kernel.weights(left.number),
         };
         self.launch(&ladder.pop().expect("the simple version does all"));
     }
@@ -139,7 +139,7 @@ impl ExpertOps for Cuda {
         let rows = rows.device();
         let (_places, places) = self.words(&visits.places);
         let (products, weight_gradients) = self.scratch(visits.places.len());
-        let own = Permutation {
+        let kernel = Permutation {
             x: rows.at,
             places,
             other: at_places.device().at,
@@ -149,7 +149,7 @@ impl ExpertOps for Cuda {
             width: int(rows.length / visits.rows),
             ..Permutation::default()
         };
-        self.launch(&own.weight_gradients(rows.number));
+        self.launch(&kernel.weight_gradients(rows.number));
         self.read(products.slice()).into_owned()
     }
 }
@@ -189,9 +189,10 @@ mod tests {
             let [mut together, mut single] = [(); 2].map(|()| numbers(count, number));
             device.multiply_experts(together.slice_mut(), products);
             products.one_by_one(&*device, single.slice_mut());
-            let [together, single] = [together, single].map(|own| device.read(own.slice()).into_owned());
+            let [together, single] =
+                [together, single].map(|numbers| device.read(numbers.slice()).into_owned());
             // They add in other orders, and round the last bit of a bf16.
-            let near = |(own, other): (&f32, &f32)| (own - other).abs() <= 1e-2 * other.abs().max(0.1);
+            let near = |(one, other): (&f32, &f32)| (one - other).abs() <= 1e-2 * other.abs().max(0.1);
             assert!(together.iter().zip(&single).all(near), "{pass:?}");
             device.check().unwrap();
         }

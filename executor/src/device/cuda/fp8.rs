@@ -19,8 +19,8 @@ impl Cuda {
         let Product { left, right, onto, bias, .. } = product;
         let (([rows, inner], left_turned), ([_, columns], right_turned)) = (shape(&left), shape(&right));
         // What is summed over has to lie in one piece on both sides.
-        let own = self.side(&left, of_left, left_turned);
-        let other = self.side(&right, of_right, !right_turned);
+        let left_side = self.side(&left, of_left, left_turned);
+        let right_side = self.side(&right, of_right, !right_turned);
         let product = Fp8Product {
             rows,
             columns,
@@ -32,10 +32,10 @@ impl Cuda {
             bias: bias.is_some(),
         };
         let at = Fp8Operands {
-            left: own.codes.1,
-            left_scale: own.scale.1,
-            right: other.codes.1,
-            right_scale: other.scale.1,
+            left: left_side.codes.1,
+            left_scale: left_side.scale.1,
+            right: right_side.codes.1,
+            right_scale: right_side.scale.1,
             out: out.at,
             bias: address(bias),
         };
@@ -48,7 +48,7 @@ impl Cuda {
         let side = Side { codes: self.scratch(x.length.div_ceil(4)), scale: self.scratch(1) };
         let at = side.codes.1;
         let [out, transposed] = if by_columns { [Address::NULL, at] } else { [at, Address::NULL] };
-        let own = CastFp8 {
+        let kernel = CastFp8 {
             x: x.at,
             scale: side.scale.1,
             out,
@@ -57,8 +57,8 @@ impl Cuda {
             width: int(matrix.width),
             ..CastFp8::default()
         };
-        let (_largest, largest) = self.scratch(own.blocks(self.gpu) as usize);
-        let launches = CastFp8 { largest, ..own }.launches(x.number, to, self.gpu);
+        let (_largest, largest) = self.scratch(kernel.blocks(self.gpu) as usize);
+        let launches = CastFp8 { largest, ..kernel }.launches(x.number, to, self.gpu);
         launches.iter().for_each(|launch| self.launch(launch));
         side
     }

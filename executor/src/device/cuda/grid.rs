@@ -40,36 +40,36 @@ impl Cuda {
 
 impl GridOps for Cuda {
     fn row_sums(&self, norm: &Norm, x: Slice) -> Vec<f32> {
-        let own = part(norm, x.device(), None);
-        self.pairs(own.rows, |sums| NormPart { sums, ..own }.sums(self.number))
+        let kernel = part(norm, x.device(), None);
+        self.pairs(kernel.rows, |sums| NormPart { sums, ..kernel }.sums(self.number))
     }
 
     fn scale_rows(&self, norm: &Norm, x: Slice, left: Slice, vectors: [Option<Slice>; 2], out: SliceMut) {
         let [gain, bias] = vectors.map(address);
-        let own = NormPart { gain, bias, out: out.device().at, ..part(norm, x.device(), Some(left)) };
-        self.launch(&own.forward(self.number));
+        let kernel = NormPart { gain, bias, out: out.device().at, ..part(norm, x.device(), Some(left)) };
+        self.launch(&kernel.forward(self.number));
     }
 
     fn gradient_sums(&self, norm: &Norm, gradient: NormGradient) -> Vec<f32> {
-        let own = part_back(norm, gradient);
-        self.pairs(own.rows, |sums| NormPart { sums, ..own }.sums_back(self.number))
+        let kernel = part_back(norm, gradient);
+        self.pairs(kernel.rows, |sums| NormPart { sums, ..kernel }.sums_back(self.number))
     }
 
     fn scale_gradient(
         &self,
         norm: &Norm,
         gradient: NormGradient,
-        whole: (&[f32], usize),
+        row_sums: (&[f32], usize),
         to_input: SliceMut,
     ) {
-        let (mut numbers, sums) = self.scratch(whole.0.len());
-        self.write(numbers.slice_mut(), whole.0);
+        let (mut numbers, sums) = self.scratch(row_sums.0.len());
+        self.write(numbers.slice_mut(), row_sums.0);
         let out = to_input.device().at;
-        let own = NormPart { sums, out, all_columns: int(whole.1), ..part_back(norm, gradient) };
-        self.launch(&own.backward(self.number));
+        let kernel = NormPart { sums, out, all_columns: int(row_sums.1), ..part_back(norm, gradient) };
+        self.launch(&kernel.backward(self.number));
     }
 
-    /// As of whole rows: what is left of them is known.
+    /// As of complete rows: what is left of them is known.
     fn part_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]) {
         self.norm_vectors(norm, gradient, vectors);
     }

@@ -1,6 +1,6 @@
 //! The memory of a rank on a GPU, and what went wrong there.
 //!
-//! A block belongs to the stream that was selected when it was given out. That stream uses it in its own order; the others
+//! A block belongs to the stream that was selected when it was given out. That stream uses it in the order of its work; the others
 //! that may still be at it when it comes back are waited for before it is used again, on the GPU.
 
 use super::super::streams::COMPUTE;
@@ -90,7 +90,7 @@ impl Memory {
         self.notes.end()
     }
 
-    /// Every stream waits for all that is enqueued on the others. So no block has to be waited for because of this rank's own
+    /// Every stream waits for all that is enqueued on the others. So no block has to be waited for because of this rank's
     /// streams, and blocks are put in the order of their addresses: what is asked for in the same order then, is there where it
     /// was.
     pub fn join(&mut self) {
@@ -199,24 +199,24 @@ mod tests {
             return;
         }
         let open = kind.bare.unwrap().open;
-        let (mut own, mut other) = (Memory::new(open(0).unwrap()), Memory::new(open(0).unwrap()));
+        let (mut owner, mut other) = (Memory::new(open(0).unwrap()), Memory::new(open(0).unwrap()));
         // The other rank copies what it reads to where this one's host may look only when that is done.
         for is_given_back in [false, true] {
-            let at = own.allocate(ROUNDED);
-            let seen = own.device.allocate_on_host(ROUNDED).unwrap();
-            own.run(|memory| memory.device.zero(at, ROUNDED));
-            let there = own.record_event().unwrap();
+            let at = owner.allocate(ROUNDED);
+            let seen = owner.device.allocate_on_host(ROUNDED).unwrap();
+            owner.run(|memory| memory.device.zero(at, ROUNDED));
+            let there = owner.record_event().unwrap();
             other.run(|memory| memory.device.wait(&there));
             other.run(|memory| memory.device.copy(seen, at, ROUNDED));
-            own.read_until(at, &other.record_event().unwrap());
+            owner.read_until(at, &other.record_event().unwrap());
             if is_given_back {
-                own.give_back(at, ROUNDED);
+                owner.give_back(at, ROUNDED);
             }
-            own.rest();
+            owner.rest();
             let mut sum = 1;
             let mut look = |bytes: &mut [u8]| sum = bytes.iter().map(|byte| i32::from(*byte)).sum();
-            own.run(|memory| memory.device.on_host(seen, ROUNDED, &mut look));
-            assert_eq!((sum, &own.fault), (0, &None));
+            owner.run(|memory| memory.device.on_host(seen, ROUNDED, &mut look));
+            assert_eq!((sum, &owner.fault), (0, &None));
         }
     }
 }

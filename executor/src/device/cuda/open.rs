@@ -61,7 +61,7 @@ pub(crate) fn gpu_of(local: usize) -> Option<GpuName> {
     Gpu::count().and_then(|count| Gpu::name(local % count)).ok()
 }
 
-/// Those that share one have streams of their own.
+/// Ranks that share one have separate streams.
 #[cfg(feature = "cuda")]
 pub(crate) fn open_gpu(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
     opened(open_bare_gpu(opening.local), opening, AttentionBy::Cudnn)
@@ -117,7 +117,7 @@ pub(crate) fn gpu_of(_: usize) -> Option<GpuName> {
 /// This program knows no GPU.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn open_gpu(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
-    opened(open_bare_gpu(opening.local), opening, AttentionBy::Own)
+    opened(open_bare_gpu(opening.local), opening, AttentionBy::Ours)
 }
 
 /// This program knows no GPU.
@@ -139,7 +139,7 @@ pub(crate) fn require_emulator() -> Result<(), RunError> {
 
 /// Ranks share one emulated GPU; kernels run one at a time.
 pub(crate) fn open_emulator(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
-    opened(open_bare_emulator(opening.local), opening, AttentionBy::Own)
+    opened(open_bare_emulator(opening.local), opening, AttentionBy::Ours)
 }
 
 /// One more emulated GPU.

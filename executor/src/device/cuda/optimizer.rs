@@ -1,5 +1,5 @@
 //! Updates of weights: one launch for all tensors of a rank, three for LAMB and LARS. The ratios of these are made between
-//! them where the tensors are whole here; where other ranks have parts of them, the host puts the norms together.
+//! them where the tensors are complete on this rank; where other ranks have parts of them, the host puts the norms together.
 
 use super::super::{Cpu, OptimizerOps, OptimizerStep, Rule, Updated};
 use super::by_host::{Back, is_of_host};
@@ -16,7 +16,7 @@ const HOST: Cpu = Cpu { threads: Threads::ONE };
 /// A tensor as the kernels see it.
 fn piece_of(tensor: &Updated) -> Chunk {
     let moment =
-        |index: usize| tensor.moments.get(index).map_or(Address::NULL, |own| own.slice().device().at);
+        |index: usize| tensor.moments.get(index).map_or(Address::NULL, |moment| moment.slice().device().at);
     let rounded = tensor.rounded.as_ref().map(|rounded| rounded.as_slice().device().at);
     Chunk {
         weight: tensor.weights.as_slice().device().at,
@@ -29,11 +29,11 @@ fn piece_of(tensor: &Updated) -> Chunk {
     }
 }
 
-/// The ratio of a whole tensor that is scaled.
-fn ratio(step: &OptimizerStep, tensor: &Updated, whole: Squares) -> f32 {
+/// The ratio of a complete tensor that is scaled.
+fn ratio(step: &OptimizerStep, tensor: &Updated, squares: Squares) -> f32 {
     match step.rule {
-        Rule::Lamb(_) => Lamb::ratio(whole),
-        Rule::Lars(lars) => lars.ratio(whole, tensor.decay),
+        Rule::Lamb(_) => Lamb::ratio(squares),
+        Rule::Lars(lars) => lars.ratio(squares, tensor.decay),
         other => unreachable!("a step of {other:?} has no ratios"),
     }
 }
@@ -63,8 +63,8 @@ impl Cuda {
     }
 
     fn together(&self, tensors: &[Updated]) -> Together {
-        let wholes = tensors.iter().map(|tensor| (piece_of(tensor), tensor.weights.len(), tensor.is_scaled));
-        self.tables.borrow_mut().together(self, wholes.collect())
+        let listed = tensors.iter().map(|tensor| (piece_of(tensor), tensor.weights.len(), tensor.is_scaled));
+        self.tables.borrow_mut().together(self, listed.collect())
     }
 
     /// Room for the squares of each piece.
@@ -86,15 +86,15 @@ impl OptimizerOps for Cuda {
         let norms = Optimizer { partial, ..optimizer }.norms(method, together.count);
         self.launch(&norms.expect("a step of LAMB or LARS begins with norms"));
         let parts = self.read_doubles(partial, 2 * together.count);
-        let sum = |own: &[f64], which: usize| own.iter().skip(which).step_by(2).sum();
-        let squares = |own: &[f64]| Squares { weights: sum(own, 0), update: sum(own, 1) };
-        together.parts.iter().map(|own| squares(&parts[2 * own.start..2 * own.end])).collect()
+        let sum = |sums: &[f64], which: usize| sums.iter().skip(which).step_by(2).sum();
+        let squares = |sums: &[f64]| Squares { weights: sum(sums, 0), update: sum(sums, 1) };
+        together.parts.iter().map(|part| squares(&parts[2 * part.start..2 * part.end])).collect()
     }
 
-    fn optimize(&self, step: &OptimizerStep, tensors: &mut [Updated], whole: Option<&[Squares]>) {
+    fn optimize(&self, step: &OptimizerStep, tensors: &mut [Updated], squares: Option<&[Squares]>) {
         if tensors.iter().any(is_of_host) {
             self.by_host(tensors, Back::Weights, |index, tensor| {
-                HOST.optimize_one(step, tensor, whole.map(|whole| whole[index]));
+                HOST.optimize_one(step, tensor, squares.map(|squares| squares[index]));
             });
             return;
         }
@@ -103,10 +103,10 @@ impl OptimizerOps for Cuda {
         }
         let together = self.together(tensors);
         let (method, optimizer) = self.step_of(step, &together);
-        if let Some(whole) = whole {
-            let scaled = tensors.iter().zip(whole).filter(|(tensor, _)| tensor.is_scaled);
+        if let Some(squares) = squares {
+            let scaled = tensors.iter().zip(squares).filter(|(tensor, _)| tensor.is_scaled);
             let ratios: Vec<f32> =
-                scaled.map(|(tensor, whole)| ratio(step, tensor, *whole)).chain([1.0]).collect();
+                scaled.map(|(tensor, squares)| ratio(step, tensor, *squares)).chain([1.0]).collect();
             self.run(|memory| memory.device.write(together.ratios, bytemuck::cast_slice(&ratios)));
             return self.launch(&optimizer.step(method, together.count));
         }
@@ -153,9 +153,9 @@ mod tests {
         let mut numbers: Vec<(Vec<Numbers>, Numbers)> = TENSORS
             .iter()
             .zip(0..)
-            .map(|((length, _), own)| {
-                let all = (0..4).map(|which| make(4 * own + which, *length, Number::F32)).collect();
-                (all, make(4 * own, *length, Number::Bf16))
+            .map(|((length, _), tensor)| {
+                let all = (0..4).map(|which| make(4 * tensor + which, *length, Number::F32)).collect();
+                (all, make(4 * tensor, *length, Number::Bf16))
             })
             .collect();
         for number in [1, 2] {
@@ -175,19 +175,19 @@ mod tests {
                 })
                 .collect();
             let by_host = given == Given::TogetherByTheHost && rule.is_layer_wise();
-            let whole = by_host.then(|| device.prepare(&step, &mut tensors));
+            let squares = by_host.then(|| device.prepare(&step, &mut tensors));
             match given {
                 Given::EachAlone => {
                     tensors
                         .iter_mut()
-                        .for_each(|own| device.optimize(&step, std::slice::from_mut(own), None));
+                        .for_each(|tensor| device.optimize(&step, std::slice::from_mut(tensor), None));
                 }
-                _ => device.optimize(&step, &mut tensors, whole.as_deref()),
+                _ => device.optimize(&step, &mut tensors, squares.as_deref()),
             }
         }
         device.check().unwrap();
         let all = numbers.iter().flat_map(|(all, rounded)| all.iter().chain([rounded]));
-        all.flat_map(|own| device.read(own.slice()).into_owned()).map(f32::to_bits).collect()
+        all.flat_map(|numbers| device.read(numbers.slice()).into_owned()).map(f32::to_bits).collect()
     }
 
     #[test]

@@ -32,10 +32,10 @@ impl Pinned {
     /// Whether it was given from here: then it is kept. The last who copies there is the selected stream, or one that this
     /// has waited for.
     pub fn take_back(&mut self, at: Address, bytes: usize, now: impl FnOnce() -> Option<Event>) -> bool {
-        let is_own = self.given.remove(&at.0);
-        if is_own && at != Address::NULL {
+        let is_pinned = self.given.remove(&at.0);
+        if is_pinned && at != Address::NULL {
             self.free.entry(bytes).or_default().push((at, now()));
         }
-        is_own
+        is_pinned
     }
 }

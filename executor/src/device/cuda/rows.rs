@@ -15,13 +15,13 @@ impl Cuda {
     pub(super) fn residual(&self, x: DeviceSlice, [bias, residual]: [Option<Slice>; 2], width: usize) {
         let rows = int(x.length / width);
         let (bias, residual) = (address(bias), address(residual));
-        let own = Residual { x: x.at, bias, residual, out: x.at, rows, width: int(width) };
+        let kernel = Residual { x: x.at, bias, residual, out: x.at, rows, width: int(width) };
         // Parts of rows may begin anywhere.
         let aligned = [x.at, bias, residual].iter().all(|address| address.0 % 16 == 0);
         let version = if aligned {
-            own.launch(x.number, self.gpu)
+            kernel.launch(x.number, self.gpu)
         } else {
-            own.ladder(x.number, self.gpu).swap_remove(0)
+            kernel.ladder(x.number, self.gpu).swap_remove(0)
         };
         self.launch(&version);
     }
@@ -38,7 +38,7 @@ impl Cuda {
         let rows = x.length / norm.width;
         let (left, at) = self.scratch(2 * rows);
         let [gain, bias] = vectors.map(address);
-        let own = NormForward {
+        let kernel = NormForward {
             x: x.at,
             gain,
             bias,
@@ -51,22 +51,22 @@ impl Cuda {
             centred: i32::from(norm.centred),
             ..added
         };
-        self.launch(&own.launch(x.number));
+        self.launch(&kernel.launch(x.number));
         left
     }
 
     /// Launches what leaves each block's sums for gain and bias, and adds them up.
     fn with_vectors(
         &self,
-        own: NormBackward,
+        kernel: NormBackward,
         vectors: [Option<SliceMut>; 2],
         launch: impl FnOnce(NormBackward),
     ) {
-        let length = own.blocks(self.gpu) as usize * own.width as usize;
+        let length = kernel.blocks(self.gpu) as usize * kernel.width as usize;
         let sums = vectors.map(|to| to.map(|to| (self.scratch(length), to.device())));
         let [partial_gain, partial_bias] =
             sums.each_ref().map(|sum| sum.as_ref().map_or(Address::NULL, |((_, at), _)| *at));
-        launch(NormBackward { partial_gain, partial_bias, ..own });
+        launch(NormBackward { partial_gain, partial_bias, ..kernel });
         for ((_, at), to) in sums.iter().flatten() {
             self.column_sum(DeviceSlice { at: *at, length, number: Number::F32 }, *to);
         }
@@ -75,10 +75,10 @@ impl Cuda {
     /// Adds the sum of rows to f32.
     fn column_sum(&self, x: DeviceSlice, out: DeviceSlice) {
         let (rows, width) = (int(x.length / out.length), int(out.length));
-        let own = ColumnSum { x: x.at, out: out.at, rows, width, add: 1 };
-        let shares = own.shares(self.gpu) as usize;
+        let kernel = ColumnSum { x: x.at, out: out.at, rows, width, add: 1 };
+        let shares = kernel.shares(self.gpu) as usize;
         let (_partial, partial) = self.scratch(if shares > 1 { shares * out.length } else { 0 });
-        own.launches(x.number, partial, self.gpu).iter().for_each(|launch| self.launch(launch));
+        kernel.launches(x.number, partial, self.gpu).iter().for_each(|launch| self.launch(launch));
     }
 }
 
@@ -118,18 +118,18 @@ impl RowOps for Cuda {
     }
 
     fn norm_gradient(&self, norm: &Norm, gradient: NormGradient, to_input: SliceMut) {
-        let own = NormBackward { gradient: to_input.device().at, ..norm_backward(norm, gradient) };
-        self.launch(&own.input(self.number, self.gpu));
+        let kernel = NormBackward { gradient: to_input.device().at, ..norm_backward(norm, gradient) };
+        self.launch(&kernel.input(self.number, self.gpu));
     }
 
     fn norm_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]) {
-        let own = norm_backward(norm, gradient);
-        self.with_vectors(own, vectors, |own| self.launch(&own.vectors(self.number, self.gpu)));
+        let kernel = norm_backward(norm, gradient);
+        self.with_vectors(kernel, vectors, |kernel| self.launch(&kernel.vectors(self.number, self.gpu)));
     }
 
     fn makes_norm_gradients_at_once(&self, norm: &Norm) -> bool {
-        let own = NormBackward { width: int(norm.width), ..NormBackward::default() };
-        own.launch(self.number, self.gpu).len() == 1
+        let kernel = NormBackward { width: int(norm.width), ..NormBackward::default() };
+        kernel.launch(self.number, self.gpu).len() == 1
     }
 
     fn norm_gradients(
@@ -139,9 +139,9 @@ impl RowOps for Cuda {
         vectors: [Option<SliceMut>; 2],
         to_input: SliceMut,
     ) {
-        let own = NormBackward { gradient: to_input.device().at, ..norm_backward(norm, gradient) };
-        self.with_vectors(own, vectors, |own| {
-            own.launch(self.number, self.gpu).iter().for_each(|launch| self.launch(launch));
+        let kernel = NormBackward { gradient: to_input.device().at, ..norm_backward(norm, gradient) };
+        self.with_vectors(kernel, vectors, |kernel| {
+            kernel.launch(self.number, self.gpu).iter().for_each(|launch| self.launch(launch));
         });
     }
 
@@ -152,7 +152,7 @@ impl RowOps for Cuda {
         let mut at = x.at;
         for range in positions.of {
             let tokens = range.len() * positions.batch;
-            let own = Rotary {
+            let kernel = Rotary {
                 x: at,
                 cosines,
                 sines,
@@ -167,20 +167,21 @@ impl RowOps for Cuda {
                 direction: if turn == Turn::There { 1.0 } else { -1.0 },
             };
             at = at.after(tokens * heads.row * x.number.size());
-            self.launch(&own.launch(x.number, self.gpu));
+            self.launch(&kernel.launch(x.number, self.gpu));
         }
     }
 
     fn activate(&self, layer: &FeedForward, x: Slice, out: SliceMut) {
         let (out, (function, gated)) = (out.device(), activation(layer));
         let (rows, width) = (int(out.length / layer.width), int(layer.width));
-        let own = Activation { x: x.device().at, out: out.at, rows, width, gated, ..Activation::default() };
-        self.launch(&own.launch(function, Direction::Forward, out.number, self.gpu));
+        let kernel =
+            Activation { x: x.device().at, out: out.at, rows, width, gated, ..Activation::default() };
+        self.launch(&kernel.launch(function, Direction::Forward, out.number, self.gpu));
     }
 
     fn activation_gradient(&self, layer: &FeedForward, x: Slice, gradient: Slice, to_input: SliceMut) {
         let (gradient, (function, gated)) = (gradient.device(), activation(layer));
-        let own = Activation {
+        let kernel = Activation {
             x: x.device().at,
             bias: Address::NULL,
             out_gradient: gradient.at,
@@ -189,6 +190,6 @@ impl RowOps for Cuda {
             width: int(layer.width),
             gated,
         };
-        self.launch(&own.launch(function, Direction::Backward, gradient.number, self.gpu));
+        self.launch(&kernel.launch(function, Direction::Backward, gradient.number, self.gpu));
     }
 }

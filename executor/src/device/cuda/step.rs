@@ -63,13 +63,13 @@ impl Cuda {
     /// Σ x² of each piece of some tensors and of others, times its tensor's scale, by one launch: f64, those of the first ones
     /// before those of the others. The memory that holds them, where they are in it, and how many each has.
     pub(super) fn square_parts(&self, all: [&[(Slice, f32)]; 2]) -> (Numbers, Address, [usize; 2]) {
-        let squared = |(own, scale): &(Slice, f32)| {
-            let on_device = own.device();
+        let squared = |(gradient, scale): &(Slice, f32)| {
+            let on_device = gradient.device();
             assert_eq!(on_device.number, Number::F32, "gradients of weights are f32");
             (on_device.at, on_device.length, *scale)
         };
-        let wholes = all.map(|all| all.iter().map(squared).collect());
-        let (pieces, counts) = self.tables.borrow_mut().squared(self, wholes);
+        let listed = all.map(|all| all.iter().map(squared).collect());
+        let (pieces, counts) = self.tables.borrow_mut().squared(self, listed);
         let count = counts[0] + counts[1];
         let (parts, partial) = self.scratch(2 * count);
         if count > 0 {
@@ -100,8 +100,8 @@ impl StepOps for Cuda {
         let places: Vec<(usize, Option<[usize; 2]>)> = all
             .iter()
             .map(|HostWords { numbers, sorted }| {
-                let own = put(numbers);
-                (own, sorted.as_ref().map(|sorted| [put(&sorted.order), put(&sorted.starts)]))
+                let first = put(numbers);
+                (first, sorted.as_ref().map(|sorted| [put(&sorted.order), put(&sorted.starts)]))
             })
             .collect();
         let count = together.len();
@@ -114,14 +114,15 @@ impl StepOps for Cuda {
             self.run(|memory| memory.device.write(at, bytemuck::cast_slice(&together)));
         }
         let there = |first: usize| at.after(4 * first);
-        let brought = all.into_iter().zip(places).map(|(HostWords { numbers, sorted }, (own, of_sorted))| {
-            let sorted = sorted.zip(of_sorted).map(|(sorted, [order, starts])| SortedOnDevice {
-                order: there(order),
-                starts: there(starts),
-                rows: sorted.starts.len() - 1,
+        let brought =
+            all.into_iter().zip(places).map(|(HostWords { numbers, sorted }, (first, of_sorted))| {
+                let sorted = sorted.zip(of_sorted).map(|(sorted, [order, starts])| SortedOnDevice {
+                    order: there(order),
+                    starts: there(starts),
+                    rows: sorted.starts.len() - 1,
+                });
+                Words::there(numbers, there(first), sorted)
             });
-            Words::there(numbers, there(own), sorted)
-        });
         brought.collect()
     }
 
@@ -135,20 +136,20 @@ impl StepOps for Cuda {
         let [factor, norm] = [1f32, 0.0].map(f32::to_le_bytes);
         let now = StepScalars::of(rate, betas(&rule), step as u32).bytes();
         let bytes: Vec<u8> = factor.into_iter().chain(norm).chain(now).collect();
-        self.run(|own| own.device.write(memory.factor(), &bytes));
+        self.run(|streams| streams.device.write(memory.factor(), &bytes));
     }
 
     fn join_maxima(&self, three: SliceMut, maxima: Slice) {
         let (three, maxima) = (three.device(), maxima.device());
         let tokens = three.length / 3;
-        let own = JoinMaxima {
+        let kernel = JoinMaxima {
             maxima: maxima.at,
             maximum: three.at,
             sum: three.at.after(4 * tokens),
             ranks: int(maxima.length / tokens),
             tokens: int(tokens),
         };
-        self.launch(&own.launch());
+        self.launch(&kernel.launch());
     }
 
     fn sum_losses(&self, number: usize, three: Slice) -> Option<f64> {

@@ -19,7 +19,7 @@ pub(super) struct Tables {
     /// With the rows of the table: order, starts.
     sorted: BTreeMap<(Places, usize), [Address; 2]>,
     /// By the first one's address: tensors that are updated together, and what was made of them.
-    together: BTreeMap<u64, (Vec<Whole>, Together)>,
+    together: BTreeMap<u64, (Vec<ListedTensor>, Together)>,
     /// Tensors whose squares were summed last.
     squared: Option<Squared>,
 }
@@ -38,7 +38,7 @@ struct Squared {
 }
 
 /// A tensor, how many numbers it has and whether LAMB and LARS scale its step.
-type Whole = (Chunk, usize, bool);
+type ListedTensor = (Chunk, usize, bool);
 
 /// Tensors as the optimizer's kernels want them: first those whose steps are scaled. The others are one behind them, which
 /// has no norm and so the ratio 1.
@@ -95,15 +95,15 @@ impl Tables {
         })
     }
 
-    /// The tokens sorted by position, which they are, and where those of each of so many positions begin.
+    /// Addresses of the tokens' order by position, which is theirs, and of where each of `rows` positions begins.
     pub fn sorted_positions(&mut self, device: &Cuda, positions: Positions, rows: usize) -> [Address; 2] {
         *self.sorted.entry((places(positions), rows)).or_insert_with(|| {
             let below = |row: usize| {
-                let own = positions
+                let tokens = positions
                     .of
                     .iter()
                     .map(|range: &Range<usize>| row.clamp(range.start, range.end) - range.start);
-                (own.sum::<usize>() * positions.batch) as u32
+                (tokens.sum::<usize>() * positions.batch) as u32
             };
             let starts: Vec<u32> = (0..=rows).map(below).collect();
             let order: Vec<u32> = (0..below(rows)).collect();
@@ -136,22 +136,22 @@ impl Tables {
     }
 
     /// Tensors in pieces.
-    pub fn together(&mut self, device: &Cuda, wholes: Vec<Whole>) -> Together {
-        let first = wholes[0].0.weight.0;
+    pub fn together(&mut self, device: &Cuda, tensors: Vec<ListedTensor>) -> Together {
+        let first = tensors[0].0.weight.0;
         let known = self.together.get(&first);
-        if let Some((_, made)) = known.filter(|(known, _)| *known == wholes) {
+        if let Some((_, made)) = known.filter(|(known, _)| *known == tensors) {
             return made.clone();
         }
         let (mut pieces, mut starts, mut decays) = (Vec::new(), vec![0], Vec::new());
-        let mut parts = vec![0..0; wholes.len()];
-        let of = |scaled: bool| wholes.iter().enumerate().filter(move |(_, whole)| whole.2 == scaled);
-        for (index, (whole, length, is_scaled)) in of(true).chain(of(false)) {
+        let mut parts = vec![0..0; tensors.len()];
+        let of = |scaled: bool| tensors.iter().enumerate().filter(move |(_, tensor)| tensor.2 == scaled);
+        for (index, (tensor, length, is_scaled)) in of(true).chain(of(false)) {
             let at = pieces.len();
-            pieces.extend(Chunk { tensor: decays.len() as i32, ..*whole }.cut(*length));
+            pieces.extend(Chunk { tensor: decays.len() as i32, ..*tensor }.cut(*length));
             parts[index] = at..pieces.len();
             if *is_scaled {
                 starts.push(pieces.len() as u32);
-                decays.push(whole.decay);
+                decays.push(tensor.decay);
             }
         }
         let scaled = decays.len();
@@ -178,7 +178,7 @@ impl Tables {
                 decays: put(device, bytemuck::cast_slice(&decays)),
             },
         };
-        self.together.insert(first, (wholes, made.clone()));
+        self.together.insert(first, (tensors, made.clone()));
         made
     }
 }

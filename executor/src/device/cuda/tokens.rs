@@ -13,7 +13,7 @@ use trainwright_kernels::embedding::Rows;
 impl TokenOps for Cuda {
     fn look_up(&self, rows: Rows, table: Slice, entries: &Words, out: SliceMut) {
         let table = table.device();
-        let own = LookUp {
+        let kernel = LookUp {
             table: table.at,
             entries: entries.device(),
             out: out.device().at,
@@ -24,14 +24,14 @@ impl TokenOps for Cuda {
             batch: 1,
             ..LookUp::default()
         };
-        self.launch(&own.launch(table.number, self.gpu));
+        self.launch(&kernel.launch(table.number, self.gpu));
     }
 
     fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &Words, gradient: Slice) {
         let (table, gradient) = (table.device(), gradient.device());
         let SortedOnDevice { order, starts, rows: of_table } = entries.sorted();
         assert_eq!(of_table, table.length / rows.width, "tokens were sorted for this table");
-        let own = TableGradient {
+        let kernel = TableGradient {
             gradient: gradient.at,
             entries: entries.device(),
             order,
@@ -42,7 +42,7 @@ impl TokenOps for Cuda {
             first: int(rows.first),
             rows: int(of_table),
         };
-        self.launch(&own.launch(gradient.number, self.gpu));
+        self.launch(&kernel.launch(gradient.number, self.gpu));
     }
 
     /// Positions are looked up as entries of their table.
@@ -51,7 +51,7 @@ impl TokenOps for Cuda {
         let entries = self.tables.borrow_mut().positions(self, positions);
         let (tokens, rows) = (x.length / width, table.length / width);
         let looked_up = self.any(x.length, x.number);
-        let own = LookUp {
+        let kernel = LookUp {
             table: table.at,
             entries,
             out: looked_up.slice().device().at,
@@ -61,7 +61,7 @@ impl TokenOps for Cuda {
             batch: 1,
             ..LookUp::default()
         };
-        self.launch(&own.launch(table.number, self.gpu));
+        self.launch(&kernel.launch(table.number, self.gpu));
         self.residual(x, [None, Some(looked_up.slice())], width);
     }
 
@@ -72,7 +72,7 @@ impl TokenOps for Cuda {
         let mut tables = self.tables.borrow_mut();
         let entries = tables.positions(self, positions);
         let [order, starts] = tables.sorted_positions(self, positions, rows);
-        let own = TableGradient {
+        let kernel = TableGradient {
             gradient: gradient.at,
             entries,
             order,
@@ -83,15 +83,16 @@ impl TokenOps for Cuda {
             first: 0,
             rows: int(rows),
         };
-        self.launch(&own.launch(gradient.number, self.gpu));
+        self.launch(&kernel.launch(gradient.number, self.gpu));
     }
 
     fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &Words) -> Numbers {
         let (logits, tokens, targets) = (logits.device(), targets.len(), targets.device());
         let (three, at) = self.scratch(3 * tokens);
         let [maximum, sum, target] = [0, 1, 2].map(|place| at.after(4 * place * tokens));
-        let own = CrossEntropy { targets, maximum, sum, target, ..cross_entropy_of(columns, logits, tokens) };
-        let fastest = own.statistics(logits.number).pop().expect("the simple version does all");
+        let kernel =
+            CrossEntropy { targets, maximum, sum, target, ..cross_entropy_of(columns, logits, tokens) };
+        let fastest = kernel.statistics(logits.number).pop().expect("the simple version does all");
         self.launch(&fastest);
         three
     }
@@ -100,14 +101,14 @@ impl TokenOps for Cuda {
         let LossTokens { targets, three, weight } = tokens;
         let (logits, count, at) = (logits.device(), targets.len(), three.device().at);
         let targets = targets.device();
-        let own = CrossEntropy {
+        let kernel = CrossEntropy {
             targets,
             maximum: at,
             sum: at.after(4 * count),
             scale: weight,
             ..cross_entropy_of(columns, logits, count)
         };
-        let fastest = own.gradient(logits.number).pop().expect("the simple version does all");
+        let fastest = kernel.gradient(logits.number).pop().expect("the simple version does all");
         self.launch(&fastest);
     }
 }

@@ -1,7 +1,7 @@
 //! What attention needs of a device, of whole sequences and of parts of them.
 
 use super::super::{Numbers, Slice, SliceMut};
-use trainwright_kernels::attention::Attention;
+use trainwright_kernels::attention::{Attention, ScoreDropout};
 
 /// What backward of attention reads.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,7 @@ pub(crate) struct AttentionOutput<'a> {
     pub gradient: Slice<'a>,
 }
 
-/// Queries and keys with their values, each in rows of their own. A causal mask sees both begin at one position.
+/// Queries and keys with their values, in separate rows. A causal mask sees both begin at one position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttentionTile<'a> {
     pub queries: Slice<'a>,
@@ -31,21 +31,28 @@ pub(crate) struct AttentionTile<'a> {
     pub values: Slice<'a>,
 }
 
-/// A device that attends. Outputs have two parts: the heads' outputs, and what the kernel leaves for backward.
+/// A device that attends. Outputs have two parts: the heads' outputs, and what the kernel leaves for backward. Probabilities are
+/// dropped out if `drops` is given, and in backward as in forward.
 pub(crate) trait AttentionOps {
     /// The outputs of packed rows.
-    fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2];
+    fn attention(&self, layer: &Attention, drops: Option<ScoreDropout>, qkv: Slice) -> [Numbers; 2];
 
     /// The gradient of packed rows.
-    fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers;
+    fn attention_gradient(
+        &self,
+        layer: &Attention,
+        drops: Option<ScoreDropout>,
+        gradient: AttentionGradient,
+    ) -> Numbers;
 
     /// The outputs of a tile's queries over its keys alone.
-    fn attend(&self, layer: &Attention, tile: AttentionTile) -> [Numbers; 2];
+    fn attend(&self, layer: &Attention, drops: Option<ScoreDropout>, tile: AttentionTile) -> [Numbers; 2];
 
     /// The gradients of a tile's queries, keys and values; its queries may have seen other keys too.
     fn attend_gradient(
         &self,
         layer: &Attention,
+        drops: Option<ScoreDropout>,
         tile: AttentionTile,
         output: AttentionOutput,
     ) -> [Numbers; 3];

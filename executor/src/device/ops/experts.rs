@@ -21,7 +21,7 @@ pub(crate) struct Visits {
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 impl Visits {
-    /// Of so many rows those, by place.
+    /// The visits of `rows` rows: `by_place` has the row of each place.
     pub fn new(rows: usize, by_place: &[usize]) -> Self {
         let mut counts = vec![0; rows];
         by_place.iter().for_each(|row| counts[*row] += 1);
@@ -50,7 +50,7 @@ pub(crate) enum ExpertPass {
     Weights,
 }
 
-/// A product of every expert, each over its own rows. A matrix W is outputs × inputs; those of all experts lie one behind the
+/// A product of every expert, each over the rows of its tokens. A matrix W is outputs × inputs; those of all experts lie one behind the
 /// other, and so do the rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExpertProducts<'a> {
@@ -72,25 +72,26 @@ impl<'a> ExpertProducts<'a> {
     pub fn one_by_one(&self, device: &dyn Device, out: SliceMut) {
         let Self { pass, left, right, starts, inputs, outputs } = *self;
         let rows = |rows: &Range<usize>, width: usize| rows.start * width..rows.end * width;
-        let of = |all: Slice<'a>, own: &Range<usize>, width| Matrix::rows(all.part(rows(own, width)), width);
-        let own = starts.windows(2).map(|ends| ends[0]..ends[1]).enumerate();
-        let own: Vec<_> = own.filter(|(_, rows)| !rows.is_empty()).collect();
+        let of =
+            |all: Slice<'a>, tokens: &Range<usize>, width| Matrix::rows(all.part(rows(tokens, width)), width);
+        let used = starts.windows(2).map(|ends| ends[0]..ends[1]).enumerate();
+        let used: Vec<_> = used.filter(|(_, rows)| !rows.is_empty()).collect();
         let matrix = |expert: usize| rows(&(expert * outputs..(expert + 1) * outputs), inputs);
-        let result = |(expert, own): &(usize, Range<usize>)| match pass {
-            ExpertPass::Forward => rows(own, outputs),
-            ExpertPass::Backward => rows(own, inputs),
+        let result = |(expert, tokens): &(usize, Range<usize>)| match pass {
+            ExpertPass::Forward => rows(tokens, outputs),
+            ExpertPass::Backward => rows(tokens, inputs),
             ExpertPass::Weights => matrix(*expert),
         };
-        let results = out.parts(own.iter().map(result));
-        for ((expert, own), out) in own.iter().zip(results) {
+        let results = out.parts(used.iter().map(result));
+        for ((expert, tokens), out) in used.iter().zip(results) {
             let [left, right] = match pass {
                 ExpertPass::Forward => {
-                    [of(left, own, inputs), Matrix::rows(right.part(matrix(*expert)), inputs).transposed()]
+                    [of(left, tokens, inputs), Matrix::rows(right.part(matrix(*expert)), inputs).transposed()]
                 }
                 ExpertPass::Backward => {
-                    [of(left, own, outputs), Matrix::rows(right.part(matrix(*expert)), inputs)]
+                    [of(left, tokens, outputs), Matrix::rows(right.part(matrix(*expert)), inputs)]
                 }
-                ExpertPass::Weights => [of(left, own, outputs).transposed(), of(right, own, inputs)],
+                ExpertPass::Weights => [of(left, tokens, outputs).transposed(), of(right, tokens, inputs)],
             };
             let onto = if pass == ExpertPass::Weights { Onto::Add } else { Onto::Replace };
             device.multiply(out, Product { left, right, onto, bias: None, fp8: None });
@@ -103,10 +104,10 @@ pub(crate) trait ExpertOps {
     /// By token the experts with the highest of `count` scores, the first of equals, and the softmax over those scores.
     fn choose(&self, scores: Slice, count: usize, per_token: usize) -> (Vec<u32>, Vec<f32>);
 
-    /// The row of each place, times its weight where there are such.
+    /// Writes the row of each place, times its weight if there are weights.
     fn gather_rows(&self, x: Slice, visits: &Visits, weights: Option<&[f32]>, out: SliceMut);
 
-    /// Of each row the sum of what is at its places, times their weights where there are such.
+    /// Writes for each row the sum over its places, times their weights if there are weights.
     fn combine_rows(&self, x: Slice, visits: &Visits, weights: Option<&[f32]>, out: SliceMut);
 
     /// A product of every expert.

@@ -18,7 +18,13 @@ pub(crate) trait GridOps {
 
     /// Adds the gradient of the input: (g − [Σ g / h] − x̂ Σ g x̂ / h) / deviation, with the sums over the h columns of whole
     /// rows, the bracket only where the norm is centred.
-    fn scale_gradient(&self, norm: &Norm, gradient: NormGradient, whole: (&[f32], usize), to_input: SliceMut);
+    fn scale_gradient(
+        &self,
+        norm: &Norm,
+        gradient: NormGradient,
+        row_sums: (&[f32], usize),
+        to_input: SliceMut,
+    );
 
     /// Adds the gradients of gain and bias.
     fn part_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]);

@@ -61,7 +61,7 @@ pub(crate) trait OptimizerOps {
     /// The first half of a step of LAMB or LARS: what each part adds to the squares of its tensor and of the tensor's update.
     fn prepare(&self, step: &OptimizerStep, tensors: &mut [Updated]) -> Vec<Squares>;
 
-    /// A step. Of LAMB's and LARS' it is the second half where the squares of the whole tensors are given, and both where
-    /// the tensors are whole.
-    fn optimize(&self, step: &OptimizerStep, tensors: &mut [Updated], whole: Option<&[Squares]>);
+    /// A step. Of LAMB's and LARS' it is the second half where the squares of the complete tensors are given as `squares`, and both where
+    /// the tensors are complete on this rank.
+    fn optimize(&self, step: &OptimizerStep, tensors: &mut [Updated], squares: Option<&[Squares]>);
 }

@@ -1,6 +1,6 @@
 //! What of a step changes from one to the next, and what the host wants to know of it.
 //!
-//! A device with memory of its own keeps both there: what changes is written once before a step, and losses and norm are read
+//! A device with separate memory keeps both there: what changes is written once before a step, and losses and norm are read
 //! once behind it. So all between are launches that are the same in every step.
 
 use super::super::{HostWords, Numbers, Rule, Slice, SliceMut, Words};

@@ -32,7 +32,7 @@ use trainwright_spec::cluster::{Cluster, DeviceProfile, NetworkProfile};
 pub struct MeasuredGpus {
     /// Times of kernels on the first of them.
     pub kernels: DeviceProfile,
-    /// Launches and copies, its own and to the second one.
+    /// Launches and copies, on the first one and to the second one.
     pub links: Vec<Link>,
     /// Collectives among the first two, four, … and all; `None` if there is one GPU.
     pub network: Option<NetworkProfile>,
@@ -47,7 +47,7 @@ pub struct MeasuredGpus {
 /// Measures the machine; `progress` gets how many parts of how many are done. `deterministic` is that of `Settings`.
 ///
 /// # Errors
-/// `Device` if there is none of the kind, or if it fails.
+/// `Device` if the machine has no device of the kind, or if it fails.
 pub fn measure_gpus(
     device: DeviceKind,
     deterministic: bool,

@@ -27,7 +27,7 @@ pub(super) struct Threading {
 }
 
 impl Threading {
-    /// For so many ranks.
+    /// Of `ranks` ranks on this machine.
     pub fn of(ranks: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self { cores, threads: (cores / ranks.max(1)).max(1), ranks }
@@ -38,7 +38,7 @@ impl Threading {
         ((self.ranks * self.threads) as f64 / self.cores as f64).max(1.0)
     }
 
-    /// Ranks that compute at once, each on cores of its own.
+    /// Ranks that compute at once, each on separate cores.
     pub fn at_once(self) -> usize {
         (self.cores / self.threads).min(self.ranks).max(1)
     }
@@ -152,7 +152,7 @@ bandwidth = {bandwidth}
 efficiency = {{ value = 1.0, source = {assumed} }}
 latency = {{ value = "1 us", source = {assumed} }}
 [node.gpu]
-name = "cpu-{own}-threads"
+name = "cpu-{count}-threads"
 generation = "volta"
 library = "trainwright"
 memory = {memory}
@@ -163,21 +163,21 @@ fp32 = {peak}
 [node.gpu.achieved]
 attention_forward = {forward}
 attention_backward = {backward}
-memory = {whole}
-reduction = {whole}
+memory = {full}
+reduction = {full}
 kernel_overhead = {overhead}
 [node.gpu.achieved.matrix]
-fp32 = {whole}
+fp32 = {full}
 "#,
         gpus = sourced(ranks.to_string()),
-        own = threads,
+        count = threads,
         bandwidth = sourced(format!("\"{:.3} GB/s\"", bandwidth / 1e9)),
         memory = sourced(format!("\"{memory} B\"")),
         one = format_args!("{{ value = 1, source = {assumed} }}"),
         peak = sourced(format!("\"{:.3} GFLOP/s\"", peak / 1e9)),
         forward = sourced(format!("{forward:.4}")),
         backward = sourced(format!("{backward:.4}")),
-        whole = format_args!("{{ value = 1.0, source = {source} }}"),
+        full = format_args!("{{ value = 1.0, source = {source} }}"),
         overhead = sourced(format!("\"{:.4} us\"", overhead * 1e6)),
     );
     let mut cluster = Cluster::from_toml(&text, "this machine").expect("measured figures make a cluster");
@@ -202,7 +202,7 @@ pub fn on_machine(plan: &Plan, cluster: &Cluster) -> Result<Plan, RunError> {
     let mut plan = Plan { cluster: cluster.clone(), ..plan.clone() };
     let nodes = plan.cluster.nodes;
     plan.cluster.node.gpus.value = plan.mesh.ranks().div_ceil(nodes);
-    supported::own_stack(&plan)
+    supported::with_executor_stack(&plan)
 }
 
 /// What was measured, and when: `trainwright 0.1.0 on AMD EPYC 9B45, 2 cores, 4100 MHz, 2026-11-21`.

@@ -20,7 +20,7 @@ use trainwright_kernels::elementwise;
 use trainwright_spec::cluster::{MeasuredTime, NetworkWork};
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// Numbers of a message, and of what a thread adds between two looks at the time: they fit into a core's own cache.
+/// Numbers of a message, and of what a thread adds between two looks at the time: they fit into the private cache of a core.
 const NUMBERS: usize = 32 << 10;
 
 /// How long a batch is on its way at least, and how often there is one, each after as long a pause.
@@ -37,8 +37,8 @@ struct Turn {
     bytes: f64,
 }
 
-/// Measures it together with the other processes of a run, of which each node has `of_node`; what rank 0 finds, none on the
-/// others and none if all are on one node. `emulated`: all nodes are this machine.
+/// Measures it together with the other processes of a run, of which each node has `of_node`; `None`
+/// except on rank 0, and if all ranks are on one node. `emulated`: all nodes are this machine.
 ///
 /// # Errors
 /// `Meeting` if the processes do not come together or one is lost.
@@ -110,9 +110,9 @@ fn batch(transport: &dyn Transport, envelope: Envelope, messages: usize) -> Resu
 }
 
 /// The receiver: from the first message of a batch to its last one is beside, the rest alone. On the sender's machine it
-/// has no cores of its own to speak of.
-fn follow(transport: &dyn Transport, own: usize, emulated: bool) -> Result<(), Fault> {
-    let envelope = Envelope { from: 0, to: own, tag: Tag::Report };
+/// shares the cores with it.
+fn follow(transport: &dyn Transport, receiver: usize, emulated: bool) -> Result<(), Fault> {
+    let envelope = Envelope { from: 0, to: receiver, tag: Tag::Report };
     let cores = if emulated { None } else { Some(Busy::start()) };
     let (mut turns, mut bytes) = (Vec::new(), 0.0);
     let next = || {

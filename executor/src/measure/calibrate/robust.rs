@@ -111,7 +111,7 @@ impl Line {
         Line { latency: median(rest.collect()).max(0.0), per_byte }
     }
 
-    /// Seconds of so many bytes.
+    /// Seconds for `bytes` bytes.
     pub fn at(self, bytes: f64) -> f64 {
         self.latency + self.per_byte * bytes
     }
@@ -206,10 +206,10 @@ mod tests {
     #[test]
     fn a_size_that_was_disturbed_all_the_time_is_told_by_the_others() {
         for size in 0..SIZES.len() {
-            let found = measured(samples(|own, _, time| if own == size { 100.0 * time } else { time })).0;
-            for (own, (bytes, time)) in SIZES.iter().zip(found).enumerate() {
+            let found = measured(samples(|index, _, time| if index == size { 100.0 * time } else { time })).0;
+            for (index, (bytes, time)) in SIZES.iter().zip(found).enumerate() {
                 let ratio = time / TRUTH.at(*bytes);
-                assert!((0.9..2.0).contains(&ratio), "size {size} disturbed, {own} off by {ratio}");
+                assert!((0.9..2.0).contains(&ratio), "size {size} disturbed, {index} off by {ratio}");
             }
         }
     }

@@ -4,7 +4,6 @@ use super::machine::Threading;
 use crate::error::RunError;
 use crate::train::supported;
 use trainwright_spec::cluster::{Cluster, Fabric};
-use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::hf::from_hugging_face;
@@ -36,7 +35,7 @@ pub(super) fn of_grid(grid: Grid, threading: Threading) -> Vec<Plan> {
         return Vec::new();
     }
     let plans = SIZES.iter().enumerate().flat_map(|(index, [width, sequence, batch])| {
-        let plan = move |model: Model| whole(model, [*sequence, *batch], threading);
+        let plan = move |model: Model| run_of(model, [*sequence, *batch], threading);
         let gpt = plan(gpt(*width, *sequence));
         // The second family shares all but norms and activation: half as many sizes do.
         let llama = (index % 2 == 0).then(|| plan(llama(*width, *sequence)));
@@ -67,36 +66,21 @@ fn llama(width: usize, sequence: usize) -> Model {
     from_hugging_face(&text, "llama").expect("the text is a configuration")
 }
 
-/// A run of a whole model on as many data ranks as the cores have room for.
-fn whole(model: Model, [sequence, batch]: [usize; 2], threading: Threading) -> Plan {
+/// A run of a complete model on as many data ranks as the cores have room for.
+fn run_of(model: Model, [sequence, batch]: [usize; 2], threading: Threading) -> Plan {
     let ranks = threading.at_once();
     let mut cluster = Cluster::from_name("rtx-4090").expect("the catalog has it");
     cluster.node.gpus.value = ranks;
     cluster.fabric = Fabric::non_blocking();
     Plan {
         micro_batch: batch,
-        schedule: "1f1b".into(),
-        virtual_stages: 1,
-        sequence_parallel: false,
-        tensor_scheme: "1d".into(),
-        context_scheme: "ring".into(),
-        data_sharding: "none".into(),
-        stages: vec![format!("{} none", model.layers()).parse().expect("a count and a choice")],
-        state: Default::default(),
-        offload: Default::default(),
-        data: DataOptions::default(),
         mesh: Mesh::new(1, 1, ranks),
-        experts: Default::default(),
-        job: Job {
-            sequence,
-            global_batch: 2 * batch * ranks,
-            precision: Precision::Fp32,
-            optimizer: "adamw".into(),
-            gradient_clipping: true,
-        },
-        stack: Stack::from_name("trainwright").expect("the catalog has it"),
-        cluster,
-        model,
+        ..Plan::plain(
+            model,
+            Stack::from_name("trainwright").expect("the catalog has it"),
+            cluster,
+            Job::new(sequence, 2 * batch * ranks, Precision::Fp32),
+        )
     }
 }
 
@@ -113,7 +97,7 @@ pub(super) fn oversubscribed(slice: &Plan, threading: Threading) -> Plan {
 pub(super) fn of_plans(plans: &[Plan], threading: Threading) -> Result<Vec<Plan>, RunError> {
     let mut slices: Vec<Plan> = Vec::new();
     for plan in plans {
-        supported::check(&supported::own_stack(plan)?)?;
+        supported::check(&supported::with_executor_stack(plan)?)?;
         for slice in sliced(plan, threading) {
             // What is no plan by itself, as odd numbers of heads, is left to the grid.
             let possible = supported::check(&slice).is_ok() && slice.check("slice").is_ok();
@@ -125,7 +109,7 @@ pub(super) fn of_plans(plans: &[Plan], threading: Threading) -> Result<Vec<Plan>
     Ok(slices)
 }
 
-/// The same for one rank that has a GPU like the plan's to itself, in the plan's numbers.
+/// The slices of a plan for one rank that has a GPU like the plan's to itself, in the plan's precision.
 pub(crate) fn alone(plan: &Plan) -> Vec<Plan> {
     let mut cluster = plan.cluster.clone();
     (cluster.nodes, cluster.node.gpus.value, cluster.node.cores) = (1, 1, None);
@@ -142,11 +126,11 @@ pub(crate) fn alone(plan: &Plan) -> Vec<Plan> {
 /// Runs in which one rank has the layers of one of a plan's ranks.
 fn sliced(plan: &Plan, threading: Threading) -> Vec<Plan> {
     let sizes = [plan.job.sequence / plan.mesh.context, plan.micro_batch];
-    let mut sliced = vec![whole(narrowed(plan), sizes, threading)];
+    let mut sliced = vec![run_of(narrowed(plan), sizes, threading)];
     if plan.sequence_parallel && plan.mesh.tensor > 1 {
         // Norms and additions see a part of the sequence.
         let sizes = [plan.job.sequence / plan.mesh.tensor, plan.micro_batch];
-        sliced.push(whole(of_a_rank(plan), sizes, threading));
+        sliced.push(run_of(of_a_rank(plan), sizes, threading));
     }
     let as_planned = |slice: Plan| Plan {
         job: Job { optimizer: plan.job.optimizer.clone(), ..slice.job },

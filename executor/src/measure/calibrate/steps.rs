@@ -107,17 +107,17 @@ fn of_rank(place: usize, transport: &dyn Transport, takes: Takes, began: Instant
     let members = Members { group: 0, ranks: vec![0, 1], place };
     let mut communicator = Communicator::new(transport);
     let (mut sums, summands) = (vec![0.0; BETWEEN], vec![1.0; BETWEEN]);
-    let mut exchange = |turn: usize, own: &[f32], whole: &mut Vec<f32>| {
+    let mut exchange = |turn: usize, shard: &[f32], summed: &mut Vec<f32>| {
         let more = if turn % 2 == place { 2 } else { 1 };
         (0..more).for_each(|_| elementwise::add(&mut sums, &summands));
         let start = began.elapsed().as_secs_f64();
         let moved = match takes {
-            Takes::Copies => communicator.all_gather(&members, own),
-            Takes::Adds => communicator.reduce_scatter(&members, std::mem::take(whole)),
+            Takes::Copies => communicator.all_gather(&members, shard),
+            Takes::Adds => communicator.reduce_scatter(&members, std::mem::take(summed)),
         };
         let end = began.elapsed().as_secs_f64();
         let moved = moved.expect("nobody ends these ranks");
-        *whole = if takes == Takes::Adds { take_buffer(2 * own.len()) } else { Vec::new() };
+        *summed = if takes == Takes::Adds { take_buffer(2 * shard.len()) } else { Vec::new() };
         return_buffer(moved);
         Window { start, end }
     };
@@ -125,8 +125,8 @@ fn of_rank(place: usize, transport: &dyn Transport, takes: Takes, began: Instant
     for _ in 0..ROUNDS {
         for (bytes, windows) in SIZES.into_iter().zip(&mut windows) {
             let elements = bytes / 4;
-            let (own, mut whole) = (vec![1.0; elements], vec![1.0; 2 * elements]);
-            let all = (0..WARM_UP + TIMES).map(|turn| exchange(turn, &own, &mut whole));
+            let (shard, mut summed) = (vec![1.0; elements], vec![1.0; 2 * elements]);
+            let all = (0..WARM_UP + TIMES).map(|turn| exchange(turn, &shard, &mut summed));
             windows.extend(all.skip(WARM_UP));
         }
     }

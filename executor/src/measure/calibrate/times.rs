@@ -97,7 +97,7 @@ impl Times {
     pub fn jitter(&self) -> Vec<f64> {
         let runs = self.ops.values().flat_map(|(_, seconds)| {
             let mean = mean(seconds).get();
-            seconds.iter().map(move |own| (own / mean, mean))
+            seconds.iter().map(move |time| (time / mean, mean))
         });
         shares(runs.collect(), PARTS)
     }

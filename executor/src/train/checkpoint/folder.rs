@@ -93,12 +93,12 @@ pub(crate) fn prepare(folder: &Path, done: usize) -> Result<(), CheckpointError>
     }
 }
 
-/// Removes what has no name of its own yet, or no longer.
+/// Removes folders that are still, or again, under a temporary name.
 pub(crate) fn sweep(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let own = path.file_name().and_then(|name| name.to_str());
-        if own.is_some_and(|name| name.starts_with(&format!(".{PREFIX}"))) {
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| name.starts_with(&format!(".{PREFIX}"))) {
             fs::remove_dir_all(path)?;
         }
     }

@@ -107,20 +107,20 @@ fn difference(read: &Model, model: &Model) -> Option<(String, String, String)> {
     first_difference("model", &value(read), &value(model))
 }
 
-fn first_difference(key: &str, read: &Value, own: &Value) -> Option<(String, String, String)> {
-    match (read, own) {
-        (Value::Object(read), Value::Object(own)) => {
-            let keys = read.keys().chain(own.keys());
+fn first_difference(key: &str, read: &Value, expected: &Value) -> Option<(String, String, String)> {
+    match (read, expected) {
+        (Value::Object(read), Value::Object(expected)) => {
+            let keys = read.keys().chain(expected.keys());
             let null = Value::Null;
             keys.into_iter().find_map(|name| {
                 let of = |map: &serde_json::Map<String, Value>| map.get(name).unwrap_or(&null).clone();
-                first_difference(&format!("{key}.{name}"), &of(read), &of(own))
+                first_difference(&format!("{key}.{name}"), &of(read), &of(expected))
             })
         }
         (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
-            one.iter().zip(other).find_map(|(read, own)| first_difference(key, read, own))
+            one.iter().zip(other).find_map(|(read, expected)| first_difference(key, read, expected))
         }
-        _ if read == own => None,
-        _ => Some((key.into(), read.to_string(), own.to_string())),
+        _ if read == expected => None,
+        _ => Some((key.into(), read.to_string(), expected.to_string())),
     }
 }

@@ -49,20 +49,20 @@ impl Stored {
         }
     }
 
-    /// The elements in the file's order, out of the whole parameter.
-    pub fn take(&self, whole: &[f32]) -> Vec<f32> {
+    /// The elements in the file's order, out of the full parameter.
+    pub fn take(&self, full: &[f32]) -> Vec<f32> {
         let columns = self.columns.unwrap_or(1);
-        let own = &whole[self.rows.start * columns..self.rows.end * columns];
-        if self.transposed { transpose(own, columns) } else { own.to_vec() }
+        let rows = &full[self.rows.start * columns..self.rows.end * columns];
+        if self.transposed { transpose(rows, columns) } else { rows.to_vec() }
     }
 
-    /// Puts elements in the file's order into the whole parameter.
-    pub fn put(&self, elements: &[f32], whole: &mut [f32]) {
+    /// Puts elements in the file's order into the full parameter.
+    pub fn put(&self, elements: &[f32], full: &mut [f32]) {
         let columns = self.columns.unwrap_or(1);
-        let own = &mut whole[self.rows.start * columns..self.rows.end * columns];
+        let rows = &mut full[self.rows.start * columns..self.rows.end * columns];
         match self.transposed {
-            true => own.copy_from_slice(&transpose(elements, self.rows.len())),
-            false => own.copy_from_slice(elements),
+            true => rows.copy_from_slice(&transpose(elements, self.rows.len())),
+            false => rows.copy_from_slice(elements),
         }
     }
 }
@@ -84,8 +84,13 @@ fn transpose(matrix: &[f32], columns: usize) -> Vec<f32> {
     out
 }
 
-/// The tensors that hold a parameter of `whole` rows and columns, one below the other.
-pub(crate) fn stored(model: &Model, layer: Layer, name: ParameterName, whole: [usize; 2]) -> Vec<Stored> {
+/// The tensors that hold a parameter of `full_shape` rows and columns, one below the other.
+pub(crate) fn stored(
+    model: &Model,
+    layer: Layer,
+    name: ParameterName,
+    full_shape: [usize; 2],
+) -> Vec<Stored> {
     let family = Family::of(model);
     let is_bias = matches!(
         name,
@@ -106,12 +111,12 @@ pub(crate) fn stored(model: &Model, layer: Layer, name: ParameterName, whole: [u
     let vector = is_bias || matches!(name, ParameterName::NormGain(_) | ParameterName::FinalNormGain);
     let mut first = 0;
     let one = |(module, rows): (&str, Option<usize>)| {
-        let rows = rows.unwrap_or(whole[0]);
+        let rows = rows.unwrap_or(full_shape[0]);
         first += rows;
         Stored {
             name: format!("{}{module}.{ending}", prefix(family, layer, name)),
             rows: first - rows..first,
-            columns: (!vector).then_some(whole[1]),
+            columns: (!vector).then_some(full_shape[1]),
             transposed: product && family == Family::Gpt2,
         }
     };
@@ -182,15 +187,15 @@ mod tests {
 
     #[test]
     fn what_is_taken_can_be_put_back() {
-        let whole: Vec<f32> = (0..70 * 40).map(|number| number as f32).collect();
+        let full: Vec<f32> = (0..70 * 40).map(|number| number as f32).collect();
         for transposed in [false, true] {
             let stored = Stored { name: "a".into(), rows: 3..67, columns: Some(40), transposed };
-            let taken = stored.take(&whole);
+            let taken = stored.take(&full);
             // Element (3, 1) is second in its row, or the first of the second row of 64.
             assert_eq!(taken[if transposed { 64 } else { 1 }], 121.0);
-            let mut again = vec![0.0; whole.len()];
+            let mut again = vec![0.0; full.len()];
             stored.put(&taken, &mut again);
-            assert_eq!(again[120..2680], whole[120..2680]);
+            assert_eq!(again[120..2680], full[120..2680]);
             assert_eq!(stored.shape(), if transposed { vec![40, 64] } else { vec![64, 40] });
         }
     }

@@ -112,18 +112,18 @@ impl Saver<'_> {
         let mut moments = TensorWriter::new(&draft.path.join("optimizer.safetensors"), &moments)?;
         for (stored, parts) in &tensors {
             let [rows, columns] = parts[0].parameter.full_shape;
-            let mut wholes = vec![vec![0.0; rows * columns]; 1 + names.len()];
+            let mut full = vec![vec![0.0; rows * columns]; 1 + names.len()];
             self.heartbeat.beat();
             for part in *parts {
                 let shards = self.shard(part, state)?;
                 let length = part.parameter.shard_length();
-                for (whole, shard) in wholes.iter_mut().zip(shards.chunks_exact(length)) {
-                    part.parameter.spread(shard, whole);
+                for (array, shard) in full.iter_mut().zip(shards.chunks_exact(length)) {
+                    part.parameter.spread(shard, array);
                 }
             }
             for tensor in stored {
-                weights.add(&tensor.take(&wholes[0]))?;
-                wholes[1..].iter().try_for_each(|whole| moments.add(&tensor.take(whole)))?;
+                weights.add(&tensor.take(&full[0]))?;
+                full[1..].iter().try_for_each(|array| moments.add(&tensor.take(array)))?;
             }
         }
         weights.finish()?;

@@ -83,11 +83,11 @@ impl Beginning {
         let Some(weights) = &self.weights else { return Ok(None) };
         let tensors = stored(model, parameter.home(layer), parameter.name, parameter.full_shape);
         let read = |reader: &TensorReader, ending: &str| {
-            let mut whole = vec![0.0; parameter.full_shape[0] * parameter.full_shape[1]];
+            let mut full = vec![0.0; parameter.full_shape[0] * parameter.full_shape[1]];
             for tensor in &tensors {
-                tensor.put(&reader.read(&spellings(tensor, ending), tensor)?, &mut whole);
+                tensor.put(&reader.read(&spellings(tensor, ending), tensor)?, &mut full);
             }
-            Ok(whole)
+            Ok(full)
         };
         let weights = read(weights, "")?;
         let names = moment_names(moments).iter();
@@ -119,13 +119,13 @@ fn check_trainer(
         ("tokenizer", &trainer.tokenizer, tokens.tokenizer().name(), "the data was made with"),
         ("data", &trainer.data, tokens.fingerprint(), "the data given has the fingerprint"),
     ];
-    match rules.into_iter().find(|(_, found, own, _)| *found != own) {
+    match rules.into_iter().find(|(_, found, expected, _)| *found != expected) {
         None => Ok(()),
-        Some((key, found, own, who)) => Err(CheckpointError::Differs {
+        Some((key, found, expected, who)) => Err(CheckpointError::Differs {
             path: path.join("trainer.json").display().to_string(),
             key: key.into(),
             value: found.clone(),
-            allowed: format!("{who} {own}: give the same to resume, or begin anew with its weights"),
+            allowed: format!("{who} {expected}: give the same to resume, or begin anew with its weights"),
         }),
     }
 }
@@ -133,8 +133,8 @@ fn check_trainer(
 /// Checks that a folder's tokenizer, if it has one, is the one that made the tokens.
 fn check_tokenizer(folder: &Path, tokens: &Tokens) -> Result<(), CheckpointError> {
     let path = folder.join("tokenizer.json");
-    let (Ok(own), Some(used)) = (fs::read(&path), tokens.tokenizer().file()) else { return Ok(()) };
-    let same = serde_json::from_slice::<serde_json::Value>(&own).ok()
+    let (Ok(found), Some(used)) = (fs::read(&path), tokens.tokenizer().file()) else { return Ok(()) };
+    let same = serde_json::from_slice::<serde_json::Value>(&found).ok()
         == serde_json::from_slice::<serde_json::Value>(used).ok();
     match same {
         true => Ok(()),
@@ -142,7 +142,7 @@ fn check_tokenizer(folder: &Path, tokens: &Tokens) -> Result<(), CheckpointError
             path: path.display().to_string(),
             key: "tokenizer".into(),
             value: "another one than the data was made with".into(),
-            allowed: "weights know the numbers of their own tokenizer only: give that one".into(),
+            allowed: "the weights belong to the numbers of that tokenizer: give that one".into(),
         }),
     }
 }

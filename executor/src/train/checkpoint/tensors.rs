@@ -90,10 +90,10 @@ struct Index {
 impl TensorReader {
     /// The tensors of a folder: those of `NAME.safetensors`, or of the files that `NAME.safetensors.index.json` lists.
     pub fn open(folder: &Path, name: &str) -> Result<Self, CheckpointError> {
-        let whole = folder.join(format!("{name}.safetensors"));
+        let single = folder.join(format!("{name}.safetensors"));
         let index = folder.join(format!("{name}.safetensors.index.json"));
-        let mut files = vec![whole.clone()];
-        if !whole.exists() && index.exists() {
+        let mut files = vec![single.clone()];
+        if !single.exists() && index.exists() {
             let text = fs::read(&index).map_err(|error| CheckpointError::read(&index, &error))?;
             let read: Index =
                 serde_json::from_slice(&text).map_err(|error| CheckpointError::damaged(&index, error))?;
@@ -104,7 +104,7 @@ impl TensorReader {
         for file in &files {
             add_file(file, &mut tensors)?;
         }
-        Ok(Self { path: if files.len() == 1 { whole } else { folder.into() }, tensors })
+        Ok(Self { path: if files.len() == 1 { single } else { folder.into() }, tensors })
     }
 
     /// Which of these names it has first; the first of them if none.
@@ -157,20 +157,20 @@ fn floats<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<
     bytes.chunks_exact(N).map(|bytes| number(bytes.try_into().expect("chunks are that long"))).collect()
 }
 
-/// Adds what a file has, if it is whole.
+/// Adds what a file has, if nothing of it is missing.
 fn add_file(path: &Path, tensors: &mut BTreeMap<String, Found>) -> Result<(), CheckpointError> {
     let read = |error: io::Error| CheckpointError::read(path, &error);
     let file = File::open(path).map_err(read)?;
-    let whole = file.metadata().map_err(read)?.len();
+    let size = file.metadata().map_err(read)?.len();
     let cut = |wanted: u64| {
-        let reason = format!("it has {whole} bytes and should have {wanted}: it was cut off");
+        let reason = format!("it has {size} bytes and should have {wanted}: it was cut off");
         CheckpointError::damaged(path, reason)
     };
     let mut file = BufReader::new(file);
     let mut length = [0; LENGTH];
     file.read_exact(&mut length).map_err(|_| cut(LENGTH as u64))?;
     let length = u64::from_le_bytes(length);
-    if length > whole {
+    if length > size {
         return Err(cut(length.saturating_add(LENGTH as u64)));
     }
     let mut header = vec![0; length as usize];
@@ -179,7 +179,7 @@ fn add_file(path: &Path, tensors: &mut BTreeMap<String, Found>) -> Result<(), Ch
         serde_json::from_slice(&header).map_err(|error| CheckpointError::damaged(path, error))?;
     let data = length + LENGTH as u64;
     let end = data + metadata.data_len() as u64;
-    if end != whole {
+    if end != size {
         return Err(cut(end));
     }
     for (name, info) in metadata.tensors() {

@@ -152,18 +152,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_epoch_has_every_sequence_once_and_parts_make_the_whole() {
+    fn an_epoch_has_every_sequence_once_and_parts_make_the_batch() {
         let tokens = Tokens::of((0..41).collect(), Tokenizer::None);
         let mut loader = Loader::new(&tokens, [4, 5, 41], 1, [0, 0]).unwrap();
         let mut seen: Vec<u32> = (0..2).flat_map(|step| loader.batch(step, 0, 5).inputs).collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..40).collect::<Vec<u32>>());
-        let whole = loader.batch(3, 0, 4);
-        assert!(whole.inputs.iter().zip(&whole.targets).all(|(input, target)| input + 1 == *target));
+        let all = loader.batch(3, 0, 4);
+        assert!(all.inputs.iter().zip(&all.targets).all(|(input, target)| input + 1 == *target));
         // Rows of a position stand next to each other: sequences 2 and 3 are every third and fourth of four.
         let part = loader.batch(3, 2, 2);
-        let own: Vec<u32> = whole.inputs.chunks(4).flat_map(|row| row[2..].to_vec()).collect();
-        assert_eq!(part.inputs, own);
+        let expected: Vec<u32> = all.inputs.chunks(4).flat_map(|row| row[2..].to_vec()).collect();
+        assert_eq!(part.inputs, expected);
         // Behind 3 steps of 5 sequences a run of 3 sequences a step goes on with the 16th.
         let mut other = Loader::new(&tokens, [4, 3, 41], 1, [3, 15]).unwrap();
         assert_eq!(other.batch(4, 0, 2), loader.batch(3, 3, 2));

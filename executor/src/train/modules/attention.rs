@@ -16,15 +16,13 @@ pub(super) struct Attention;
 impl Operator for Attention {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let kernel = kernel(step);
-        let [heads, left] = match of_probabilities(step, &kernel) {
-            None => step.device.attention(&kernel, input.slice()),
-            Some(drops) => step.device.attention_dropping(&kernel, drops, input.slice()),
-        };
+        let drops = of_probabilities(step, &kernel);
+        let [heads, left] = step.device.attention(&kernel, drops, input.slice());
         let output = Tensor::of(heads, kernel.output_row());
         if step.keeps {
             let kept = step.kept();
             kept.output = Some(output.clone());
-            kept.own::<LogSums>().0 = left;
+            kept.module_state::<LogSums>().0 = left;
         }
         output
     }
@@ -35,14 +33,10 @@ impl Operator for Attention {
         let input = step.kept_input();
         let kept = step.kept();
         let output = kept.output.clone().expect("attention keeps its output or makes it again");
-        let (heads, left) = (output.slice(), kept.own::<LogSums>().0.slice());
+        let (heads, left) = (output.slice(), kept.module_state::<LogSums>().0.slice());
         let output = AttentionOutput { heads, left, gradient: gradient.slice() };
         let gradient = AttentionGradient { qkv: input.slice(), output };
-        let made = match drops {
-            None => device.attention_gradient(&kernel, gradient),
-            Some(drops) => device.attention_gradient_dropping(&kernel, drops, gradient),
-        };
-        Some(Tensor::of(made, kernel.row()))
+        Some(Tensor::of(device.attention_gradient(&kernel, drops, gradient), kernel.row()))
     }
 }
 

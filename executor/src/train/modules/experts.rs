@@ -38,14 +38,18 @@ impl Operator for Router {
         let right = Matrix::rows(weights, input.width()).transposed();
         let left = Matrix::rows(input.slice(), input.width());
         multiply(step.device, scores.slice_mut(), Onto::Replace, [left, right]);
-        step.kept().own::<Scores>().0 = Some(scores);
+        step.kept().module_state::<Scores>().0 = Some(scores);
         input
     }
 
     /// Adds what comes through the scores.
     fn backward(&self, step: &mut Step, mut gradient: Tensor) -> Option<Tensor> {
-        let scores =
-            step.kept().own::<Scores>().0.take().expect("the choice leaves the gradient of the scores");
+        let scores = step
+            .kept()
+            .module_state::<Scores>()
+            .0
+            .take()
+            .expect("the choice leaves the gradient of the scores");
         let weights = step.read(ParameterName::Router).expect("a router has a weight");
         let right = Matrix::rows(weights, gradient.width());
         let left = Matrix::rows(scores.slice(), scores.width());
@@ -67,30 +71,31 @@ impl Operator for TopK {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let per_token = step.experts().per_token;
         let router = (step.place.0, Module::Router);
-        let scores = step.frame.kept(router).own::<Scores>().0.take().expect("the router scores before");
+        let scores =
+            step.frame.kept(router).module_state::<Scores>().0.take().expect("the router scores before");
         let (experts, gates) = step.device.choose(scores.slice(), scores.width(), per_token);
-        step.kept().own::<Chosen>().choices = Some(Rc::new(Choices { per_token, experts, gates }));
+        step.kept().module_state::<Chosen>().choices = Some(Rc::new(Choices { per_token, experts, gates }));
         input
     }
 
     /// ∂l = g (∂g − Σ g ∂g) for the scores l of the chosen, g their softmax. The gradients of the gates are the host's.
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
         let count = step.experts().count;
-        let chosen = step.kept().own::<Chosen>();
+        let chosen = step.kept().module_state::<Chosen>();
         let to_gates = chosen.to_gates.take().expect("dispatch leaves the gradient of the gates");
         let choices = chosen.choices.take().expect("forward chose");
         let k = choices.per_token;
         let mut to_scores = Tensor::zeros(gradient.rows(), count);
         for (token, row) in to_scores.data_mut().chunks_exact_mut(count).enumerate() {
-            let own = token * k..(token + 1) * k;
-            let (gates, to_gates) = (&choices.gates[own.clone()], &to_gates.data()[own.clone()]);
+            let picked = token * k..(token + 1) * k;
+            let (gates, to_gates) = (&choices.gates[picked.clone()], &to_gates.data()[picked.clone()]);
             let mean: f32 = gates.iter().zip(to_gates).map(|(gate, to_gate)| gate * to_gate).sum();
-            for ((expert, gate), to_gate) in choices.experts[own].iter().zip(gates).zip(to_gates) {
+            for ((expert, gate), to_gate) in choices.experts[picked].iter().zip(gates).zip(to_gates) {
                 row[*expert as usize] = gate * (to_gate - mean);
             }
         }
         let to_scores = to_scores.onto(step.device);
-        step.frame.kept((step.place.0, Module::Router)).own::<Scores>().0 = Some(to_scores);
+        step.frame.kept((step.place.0, Module::Router)).module_state::<Scores>().0 = Some(to_scores);
         Some(gradient)
     }
 }
@@ -105,12 +110,12 @@ impl Operator for Grouped {
         let products =
             ExpertProducts { pass: ExpertPass::Forward, left, right: weights, starts, inputs, outputs };
         step.device.multiply_experts(output.slice_mut(), products);
-        step.kept().own::<Groups>().0 = groups;
+        step.kept().module_state::<Groups>().0 = groups;
         output
     }
 
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
-        let groups = step.kept().own::<Groups>().0.clone();
+        let groups = step.kept().module_state::<Groups>().0.clone();
         let weights = step.read(name(step)).expect("experts have weights");
         let (outputs, inputs) = (gradient.width(), weights.len() / (groups.len() - 1) / gradient.width());
         let mut to_input = Tensor::any_on(step.device, gradient.rows(), inputs);
@@ -122,7 +127,7 @@ impl Operator for Grouped {
     }
 
     fn weight_gradient(&self, step: &mut Step) {
-        let groups = step.kept().own::<Groups>().0.clone();
+        let groups = step.kept().module_state::<Groups>().0.clone();
         let gradient = step.frame.output_gradient(step.place);
         let input = step.kept_input();
         let (outputs, inputs) = (gradient.width(), input.width());
@@ -140,7 +145,7 @@ fn multiply(device: &dyn Device, out: SliceMut, onto: Onto, [left, right]: [Matr
 
 fn groups(step: &mut Step) -> Vec<usize> {
     let dispatch = (step.place.0, Module::Dispatch);
-    let routing = step.frame.kept(dispatch).own::<Option<Routing>>();
+    let routing = step.frame.kept(dispatch).module_state::<Option<Routing>>();
     let routing = routing.as_ref().expect("tokens are dispatched before");
     routing.groups().to_vec()
 }

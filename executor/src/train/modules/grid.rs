@@ -21,7 +21,7 @@ use trainwright_spec::program::{Axis, Does, Grid, Module, Pass};
 #[derive(Debug)]
 struct Blocks {
     /// Forward the input, backward the output's gradient.
-    own: Tensor,
+    operand: Tensor,
     /// What came along the row.
     row: Numbers,
     /// What came along the column.
@@ -63,11 +63,11 @@ struct GridNormKept {
 impl Stepwise for GridLinear {
     fn begin(&self, step: &mut Step, pass: Pass) {
         let back = pass == Pass::Backward;
-        let own = if back { step.frame.take_gradient() } else { step.frame.take_flow() };
+        let operand = if back { step.frame.take_gradient() } else { step.frame.take_flow() };
         let phase = if back { Phase::InputGradient } else { Phase::Forward };
         let (row, column) = (Numbers::default(), Numbers::default());
-        let blocks = Blocks { own, row, column, summand: None, result: None, phase, step: 0 };
-        *step.kept().own() = Some(blocks);
+        let blocks = Blocks { operand, row, column, summand: None, result: None, phase, step: 0 };
+        *step.kept().module_state() = Some(blocks);
     }
 
     fn run(&self, step: &mut Step, _: Pass, does: Does, among: Option<Among>) -> Result<(), Fault> {
@@ -82,7 +82,7 @@ impl Stepwise for GridLinear {
                 Ok(())
             }
             (Does::VectorGradient, _) => {
-                let gradient = blocks(step).own.clone();
+                let gradient = blocks(step).operand.clone();
                 if let Some(name) = bias(step)
                     && let Some(bias) = step.state.layer_mut(step.place.0).write(step.device, name)
                 {
@@ -95,7 +95,7 @@ impl Stepwise for GridLinear {
     }
 
     fn end(&self, step: &mut Step, pass: Pass) {
-        let blocks = step.kept().own::<Option<Blocks>>().take().expect("the product has begun");
+        let blocks = step.kept().module_state::<Option<Blocks>>().take().expect("the product has begun");
         let mut result = narrow(step.device, blocks.result.expect("the product has a result"));
         if pass == Pass::Backward {
             step.frame.gradient = Some(result);
@@ -109,16 +109,16 @@ impl Stepwise for GridLinear {
 }
 
 fn blocks<'s>(step: &'s mut Step) -> &'s mut Blocks {
-    step.kept().own::<Option<Blocks>>().as_mut().expect("the product has begun")
+    step.kept().module_state::<Option<Blocks>>().as_mut().expect("the product has begun")
 }
 
 /// What was summed in 32 bits, as modules have it.
 fn narrow(device: &dyn Device, sum: Tensor) -> Tensor {
     match sum.slice() {
         Slice::Device(on_device) if on_device.number != device.number() => {
-            let mut own = Tensor::any_on(device, sum.rows(), sum.width());
-            device.cast(own.slice_mut(), sum.slice());
-            own
+            let mut rounded = Tensor::any_on(device, sum.rows(), sum.width());
+            device.cast(rounded.slice_mut(), sum.slice());
+            rounded
         }
         _ => sum,
     }
@@ -136,16 +136,16 @@ fn broadcast(step: &mut Step, head: bool, among: Among) -> Result<(), Fault> {
     let along_row = among.axis == Axis::TensorRow;
     let device = step.device;
     let numbers = |slice: Slice| device.read(slice).into_owned();
-    let own = match (is_root, along_row, phase, head) {
+    let block = match (is_root, along_row, phase, head) {
         (false, ..) => None,
         (_, false, ..) => {
             let (layer, name) = weight(step);
             Some(numbers(step.state.layer(layer).read(name).expect("a product has a weight")))
         }
         (_, true, Phase::WeightGradient, false) => Some(numbers(step.kept_input().slice())),
-        (_, true, ..) => Some(numbers(blocks(step).own.slice())),
+        (_, true, ..) => Some(numbers(blocks(step).operand.slice())),
     };
-    let block = among.communicator.broadcast(among.members, root, own)?;
+    let block = among.communicator.broadcast(among.members, root, block)?;
     let block = device.take(block, device.number());
     let blocks = blocks(step);
     match along_row {
@@ -167,8 +167,8 @@ fn product(step: &mut Step, head: bool) {
         // What is left of the weight's gradient is its addition to what there was.
         return;
     }
-    let (rows, width) = (blocks.own.rows(), blocks.own.width());
-    let own = Matrix::rows(blocks.own.slice(), width);
+    let (rows, width) = (blocks.operand.rows(), blocks.operand.width());
+    let operand = Matrix::rows(blocks.operand.slice(), width);
     let (row, column) = (blocks.row.slice(), blocks.column.slice());
     let inner = elements / width;
     let multiply = |out: &mut Tensor, onto: Onto, left: Matrix, right: Matrix| {
@@ -193,12 +193,12 @@ fn product(step: &mut Step, head: bool) {
         }
         (Phase::Forward, true) => {
             let mut part = wide(device, rows, inner);
-            multiply(&mut part, Onto::Replace, own, Matrix::rows(column, width).transposed());
+            multiply(&mut part, Onto::Replace, operand, Matrix::rows(column, width).transposed());
             (Form::Reduced, part)
         }
         (Phase::InputGradient, false) => {
             let mut part = wide(device, rows, inner);
-            multiply(&mut part, Onto::Replace, own, Matrix::rows(column, inner));
+            multiply(&mut part, Onto::Replace, operand, Matrix::rows(column, inner));
             (Form::Reduced, part)
         }
         (Phase::WeightGradient, head) => {
@@ -206,7 +206,7 @@ fn product(step: &mut Step, head: bool) {
             let mut part = wide(device, width, inner);
             let (gradient, read) = match head {
                 true => (Matrix::rows(row, width), Matrix::rows(input.slice(), inner)),
-                false => (own, Matrix::rows(row, inner)),
+                false => (operand, Matrix::rows(row, inner)),
             };
             multiply(&mut part, Onto::Replace, gradient.transposed(), read);
             (Form::Reduced, part)
@@ -224,9 +224,9 @@ fn product(step: &mut Step, head: bool) {
 /// The summands of member `step`'s block become its result.
 fn reduce(step: &mut Step, among: Among) -> Result<(), Fault> {
     let (grid, device) = (step.sizes.grid_rows(), step.device);
-    let own = blocks(step);
-    let (root, phase) = (own.step, own.phase);
-    let summand = own.summand.take().expect("a product comes before its reduction");
+    let product = blocks(step);
+    let (root, phase) = (product.step, product.phase);
+    let summand = product.summand.take().expect("a product comes before its reduction");
     let width = summand.width();
     let sum = among.communicator.reduce(among.members, root, summand.into_vec())?;
     match (sum, phase) {
@@ -259,14 +259,14 @@ impl Stepwise for GridNorm {
     fn run(&self, step: &mut Step, pass: Pass, does: Does, among: Option<Among>) -> Result<(), Fault> {
         match (does, among, pass) {
             (Does::Grid(Grid::SumStatistics), Some(among), _) => {
-                let sums = &mut step.kept().own::<GridNormKept>().sums;
+                let sums = &mut step.kept().module_state::<GridNormKept>().sums;
                 return among.communicator.all_reduce(among.members, sums, Combine::Sum);
             }
             (Does::Grid(_), _, Pass::Backward) => statistics_back(step),
             (Does::Grid(_), ..) => {
                 let flow = step.frame.flow.as_ref().expect("the norm's input is there");
                 let sums = step.device.row_sums(&kernel(step), flow.slice());
-                step.kept().own::<GridNormKept>().sums = sums;
+                step.kept().module_state::<GridNormKept>().sums = sums;
             }
             (Does::VectorGradient, ..) => vector_gradients(step),
             (_, _, Pass::Backward) => backward(step),
@@ -281,13 +281,13 @@ impl Stepwise for GridNorm {
 /// Mean and 1 / √(variance + ε) of each token from its sums.
 fn forward(step: &mut Step) {
     let (norm, device) = (kernel(step), step.device);
-    let whole = step.sizes.full_hidden as f32;
+    let columns = step.sizes.full_hidden as f32;
     let input = step.frame.take_flow();
-    let sums = std::mem::take(&mut step.kept().own::<GridNormKept>().sums);
-    let mean = |sums: &[f32]| if norm.centred { sums[0] / whole } else { 0.0 };
+    let sums = std::mem::take(&mut step.kept().module_state::<GridNormKept>().sums);
+    let mean = |sums: &[f32]| if norm.centred { sums[0] / columns } else { 0.0 };
     let scale = |sums: &[f32]| {
         let mean = mean(sums);
-        let variance = sums[1] / whole - mean * mean;
+        let variance = sums[1] / columns - mean * mean;
         1.0 / (variance + norm.epsilon as f32).sqrt()
     };
     let pairs = || sums.chunks_exact(2);
@@ -295,37 +295,37 @@ fn forward(step: &mut Step) {
     let mut output = Tensor::any_on(device, input.rows(), input.width());
     let vectors = names(step).map(|name| step.read(name));
     device.scale_rows(&norm, input.slice(), left.slice(), vectors, output.slice_mut());
-    step.kept().own::<GridNormKept>().left = left;
+    step.kept().module_state::<GridNormKept>().left = left;
     if step.place.1 != Module::FinalNorm {
         step.frame.past = Some(input);
     }
     step.frame.flow = Some(output);
 }
 
-/// The sums that the input's gradient needs of whole rows.
+/// The sums that the input's gradient needs of complete rows.
 fn statistics_back(step: &mut Step) {
     let (norm, device) = (kernel(step), step.device);
     let input = step.kept_input();
-    let left = std::mem::take(&mut step.kept().own::<GridNormKept>().left);
+    let left = std::mem::take(&mut step.kept().module_state::<GridNormKept>().left);
     let gradient = step.frame.gradient.as_ref().expect("the output's gradient is there").slice();
     let gain = step.read(names(step)[0]);
     let read = NormGradient { x: input.slice(), gain, left: left.slice(), gradient };
     let sums = device.gradient_sums(&norm, read);
-    *step.kept().own() = GridNormKept { sums, left };
+    *step.kept().module_state() = GridNormKept { sums, left };
 }
 
 /// What comes through the norm is added to what went past the sublayer.
 fn backward(step: &mut Step) {
     let (norm, device) = (kernel(step), step.device);
     let input = step.kept_input();
-    let GridNormKept { sums, left } = std::mem::take(step.kept().own());
+    let GridNormKept { sums, left } = std::mem::take(step.kept().module_state());
     let gradient = step.frame.take_gradient();
     let zeros = || Tensor::zeros_on(device, input.rows(), input.width());
     let mut sum = step.frame.past_gradient.take().unwrap_or_else(zeros);
     let gain = step.read(names(step)[0]);
     let read = NormGradient { x: input.slice(), gain, left: left.slice(), gradient: gradient.slice() };
     device.scale_gradient(&norm, read, (&sums, step.sizes.full_hidden), sum.slice_mut());
-    step.kept().own::<GridNormKept>().left = left;
+    step.kept().module_state::<GridNormKept>().left = left;
     step.frame.gradient = Some(sum);
 }
 
@@ -333,7 +333,7 @@ fn vector_gradients(step: &mut Step) {
     let (norm, device, names) = (kernel(step), step.device, names(step));
     let gradient = step.frame.gradient.clone().expect("the output's gradient is there");
     let input = step.kept_input();
-    let left = step.frame.kept(step.place).own::<GridNormKept>().left.slice();
+    let left = step.frame.kept(step.place).module_state::<GridNormKept>().left.slice();
     let vectors = step.state.layer_mut(step.place.0).write_both(device, names);
     let read = NormGradient { x: input.slice(), gain: None, left, gradient: gradient.slice() };
     device.part_vectors(&norm, read, vectors);

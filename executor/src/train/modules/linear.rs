@@ -2,7 +2,7 @@
 //! residual.
 //!
 //! In plans in fp8 operands of the blocks' products are rounded to 8 bits, weights and activations to e4m3 and gradients to e5m2,
-//! each tensor with the scale of its own largest number (current scaling, Transformer Engine's format `HYBRID`). Those of
+//! each tensor with the scale of its largest number (current scaling, Transformer Engine's format `HYBRID`). Those of
 //! the router and of the logits are not.
 //! Source: Micikevicius et al. 2022, arXiv 2209.05433, section 3; Transformer Engine's recipe Float8CurrentScaling.
 
@@ -62,7 +62,7 @@ impl Operator for Linear {
 
     fn vector_gradient(&self, step: &mut Step) {
         let gradient = step.frame.output_gradient(step.place);
-        let name = bias(step).expect("a product cut by rows has its own bias");
+        let name = bias(step).expect("a product cut by rows has a bias");
         if let Some(bias) = step.state.layer_mut(step.place.0).write(step.device, name) {
             step.device.bias_gradient(gradient.slice(), bias);
         }

@@ -31,5 +31,5 @@ impl Operator for LookUp {
 }
 
 fn rows(step: &Step) -> Rows {
-    Rows { first: step.sizes.own_entries().start, width: step.sizes.hidden }
+    Rows { first: step.sizes.local_entries().start, width: step.sizes.hidden }
 }

@@ -20,16 +20,16 @@ impl Operator for Loss {
     /// The logits flow on: nothing reads them.
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let three = step.device.loss(&columns(step), input.slice(), &step.frame.tokens().targets);
-        step.kept().own::<LossSums>().three = three;
+        step.kept().module_state::<LossSums>().three = three;
         input
     }
 
-    /// The logits become their own gradient.
+    /// Their gradient replaces the logits, in the same buffer.
     fn backward(&self, step: &mut Step, _: Tensor) -> Option<Tensor> {
         let (columns, device, weight) = (columns(step), step.device, step.sizes.token_weight);
         let kept = step.kept();
         let mut logits = kept.input.take().expect("the loss keeps its logits");
-        let three = std::mem::take(&mut kept.own::<LossSums>().three);
+        let three = std::mem::take(&mut kept.module_state::<LossSums>().three);
         let targets = &step.frame.tokens().targets;
         device.loss_gradient(
             &columns,
@@ -41,7 +41,7 @@ impl Operator for Loss {
 }
 
 fn columns(step: &Step) -> Columns {
-    let width = step.sizes.own_vocabulary;
+    let width = step.sizes.local_vocabulary;
     let first = step.sizes.column() * width;
     Columns { first, width, valid: step.sizes.vocabulary.saturating_sub(first).min(width) }
 }

@@ -40,7 +40,7 @@ impl Operator for Norm {
             step.kept().input = Some(input.clone());
         }
         if step.keeps {
-            step.kept().own::<NormKept>().left = left;
+            step.kept().module_state::<NormKept>().left = left;
         }
         if step.place.1 != Module::FinalNorm {
             step.frame.past = Some(input);
@@ -50,17 +50,17 @@ impl Operator for Norm {
 
     /// What comes through the norm is added to what went past the sublayer.
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
-        if let Some(made) = step.kept().own::<NormKept>().input_gradient.take() {
+        if let Some(made) = step.kept().module_state::<NormKept>().input_gradient.take() {
             return Some(made);
         }
         let norm = kernel(step);
         let input = step.kept_input();
-        let left = std::mem::take(&mut step.kept().own::<NormKept>().left);
+        let left = std::mem::take(&mut step.kept().module_state::<NormKept>().left);
         let mut sum = past_gradient(step, &input);
         let [gain, _] = names(step).map(|name| step.read(name));
         let read = NormGradient { x: input.slice(), gain, left: left.slice(), gradient: gradient.slice() };
         step.device.norm_gradient(&norm, read, sum.slice_mut());
-        step.kept().own::<NormKept>().left = left;
+        step.kept().module_state::<NormKept>().left = left;
         Some(sum)
     }
 
@@ -72,7 +72,7 @@ impl Operator for Norm {
         // Where the input's gradient is there already it was made alone.
         let at_once = device.makes_norm_gradients_at_once(&norm) && step.kept().output_gradient.is_none();
         let mut sum = at_once.then(|| past_gradient(step, &input));
-        let left = step.frame.kept(step.place).own::<NormKept>().left.slice();
+        let left = step.frame.kept(step.place).module_state::<NormKept>().left.slice();
         let layer = step.state.layer_mut(step.place.0);
         let (gain, vectors) = layer.read_and_write_both(device, names);
         let read = NormGradient { x: input.slice(), gain, left, gradient: gradient.slice() };
@@ -80,7 +80,7 @@ impl Operator for Norm {
             Some(sum) => device.norm_gradients(&norm, read, vectors, sum.slice_mut()),
             None => device.norm_vectors(&norm, read, vectors),
         }
-        step.kept().own::<NormKept>().input_gradient = sum;
+        step.kept().module_state::<NormKept>().input_gradient = sum;
     }
 }
 

@@ -33,7 +33,7 @@ fn turn(step: &Step, mut x: Tensor, turn: Turn) -> Tensor {
     let base = attention.rotary_base.unwrap_or(BASE);
     let rotated = attention.rotary_head_dim.unwrap_or(width);
     let rotation = Rotation { heads, rotated, base, sequence: sizes.sequence, turn };
-    let positions = Positions { of: sizes.own_positions(), batch: sizes.batch };
+    let positions = Positions { of: sizes.local_positions(), batch: sizes.batch };
     step.device.rotate(x.slice_mut(), rotation, positions);
     x
 }

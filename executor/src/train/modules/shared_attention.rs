@@ -1,8 +1,8 @@
 //! Attention shared by the ranks of a context axis: queries, keys and values travel as the plan's scheme lists it, and what
 //! the steps make is put together.
 //!
-//! A rank knows the positions of everything it holds, so a step needs no mask of its own: queries see keys of earlier
-//! positions whole, keys of their own positions as the model's mask says, and later ones not at all if it is causal.
+//! A rank knows the positions of everything it holds, so a step needs no separate mask: queries see keys of earlier
+//! positions in full, keys of the same positions as the model's mask says, and later ones not at all if it is causal.
 
 mod exchange;
 
@@ -43,7 +43,7 @@ struct Output {
 /// A layer's attention between its first and its last step.
 #[derive(Debug)]
 struct InWork {
-    /// Of the rank's own heads.
+    /// Of the rank's heads before any exchange.
     alone: Attention,
     /// Of the heads that are here.
     kernel: Attention,
@@ -56,12 +56,12 @@ struct InWork {
     kept: Option<Pair>,
     /// By range of the queries' positions, over the keys so far.
     outputs: Vec<Output>,
-    /// The same of the last step, if it is still to be added.
+    /// The outputs of the last step, until they are joined to `outputs`.
     more: Option<Vec<Output>>,
     /// The outputs of all heads that are here.
     output: Option<Part>,
-    /// The outputs of all heads of the rank's own tokens, where those are others.
-    own_output: Option<Part>,
+    /// The outputs of all heads of the rank's tokens, where those are others.
+    token_output: Option<Part>,
     back: Option<Back>,
 }
 
@@ -71,7 +71,7 @@ struct Back {
     gradient: Part,
     /// Gradients of queries, and of the keys and values in use.
     made: Option<(Part, Pair)>,
-    /// The same of the last step, if it is still to be added.
+    /// The gradients of the last step, until they are added to `made`.
     more: Option<(Part, Pair)>,
 }
 
@@ -79,9 +79,9 @@ pub(super) struct Shared;
 
 impl Stepwise for Shared {
     fn begin(&self, step: &mut Step, pass: Pass) {
-        let own = step.sizes.own_positions().to_vec();
+        let positions = step.sizes.local_positions().to_vec();
         if pass == Pass::Backward {
-            let gradient = Part { positions: own, rows: step.frame.take_gradient() };
+            let gradient = Part { positions, rows: step.frame.take_gradient() };
             let work = in_work(step);
             work.held = work.kept.iter().cloned().collect();
             work.back = Some(Back { gradient, made: None, more: None });
@@ -90,10 +90,10 @@ impl Stepwise for Shared {
         let kernel = kernel(step);
         let drops = of_probabilities(step, &kernel);
         let flow = step.frame.take_flow();
-        let part = |columns| Part { positions: own.clone(), rows: flow.columns(columns) };
+        let part = |columns| Part { positions: positions.clone(), rows: flow.columns(columns) };
         let [q, k, v] = kernel.columns();
         let pair = [part(q..q + k), part(q + k..q + k + v)];
-        *step.kept().own() = Some(InWork {
+        *step.kept().module_state() = Some(InWork {
             alone: kernel,
             kernel,
             drops,
@@ -103,7 +103,7 @@ impl Stepwise for Shared {
             outputs: Vec::new(),
             more: None,
             output: None,
-            own_output: None,
+            token_output: None,
             back: None,
         });
     }
@@ -135,20 +135,20 @@ impl Stepwise for Shared {
             return;
         }
         work.finish(device);
-        let own = work.own_output.take();
-        let flow = own.or_else(|| work.output.clone()).expect("the outputs are finished").rows;
+        let of_tokens = work.token_output.take();
+        let flow = of_tokens.or_else(|| work.output.clone()).expect("the outputs are finished").rows;
         let kept = step.kept();
         match keeps {
             // Backward reads the parts.
             true => kept.input = None,
-            false => *kept.own::<Option<InWork>>() = None,
+            false => *kept.module_state::<Option<InWork>>() = None,
         }
         step.frame.flow = Some(flow);
     }
 }
 
 fn in_work<'s>(step: &'s mut Step) -> &'s mut InWork {
-    step.kept().own::<Option<InWork>>().as_mut().expect("shared attention has begun")
+    step.kept().module_state::<Option<InWork>>().as_mut().expect("shared attention has begun")
 }
 
 impl InWork {
@@ -157,21 +157,18 @@ impl InWork {
         let pair = self.held.pop_front().expect("keys and values come before they are used");
         let mut made: Vec<Output> = Vec::new();
         for queries in &self.queries.positions {
-            let mut own: Option<Output> = None;
+            let mut joined: Option<Output> = None;
             for (kernel, keys) in pair[0].positions.iter().flat_map(|keys| seen(&self.kernel, queries, keys))
             {
                 let tile = self.tile(sizes, queries, &pair, &keys);
-                let [heads, left] = match self.drops_of(queries, &keys) {
-                    None => device.attend(&kernel, tile),
-                    Some(drops) => device.attend_dropping(&kernel, drops, tile),
-                };
+                let [heads, left] = device.attend(&kernel, self.drops_of(queries, &keys), tile);
                 let output = Output { heads, left };
-                match &mut own {
-                    Some(own) => own.join(&output, &kernel, device),
-                    None => own = Some(output),
+                match &mut joined {
+                    Some(joined) => joined.join(&output, &kernel, device),
+                    None => joined = Some(output),
                 }
             }
-            made.push(own.unwrap_or_default());
+            made.push(joined.unwrap_or_default());
         }
         match self.outputs.is_empty() {
             true => self.outputs = made,
@@ -185,11 +182,11 @@ impl InWork {
     /// Adds what the last step made.
     fn add(&mut self, device: &dyn Device) {
         let Some(more) = self.more.take() else { return };
-        for (own, more) in self.outputs.iter_mut().zip(more) {
-            if own.left.is_empty() {
-                *own = more;
+        for (output, more) in self.outputs.iter_mut().zip(more) {
+            if output.left.is_empty() {
+                *output = more;
             } else if !more.left.is_empty() {
-                own.join(&more, &self.kernel, device);
+                output.join(&more, &self.kernel, device);
             }
         }
     }
@@ -247,13 +244,11 @@ impl InWork {
                     gradient: back.gradient.at(sizes, queries),
                 };
                 let tile = self.tile(sizes, queries, &pair, &keys);
-                let [own_queries, own_keys, own_values] = match self.drops_of(queries, &keys) {
-                    None => device.attend_gradient(&kernel, tile, output),
-                    Some(drops) => device.attend_gradient_dropping(&kernel, drops, (tile, output)),
-                };
-                device.add(to_queries.at_mut(sizes, queries), own_queries.slice());
-                device.add(to_pair[0].at_mut(sizes, &keys), own_keys.slice());
-                device.add(to_pair[1].at_mut(sizes, &keys), own_values.slice());
+                let [query_gradient, key_gradient, value_gradient] =
+                    device.attend_gradient(&kernel, self.drops_of(queries, &keys), tile, output);
+                device.add(to_queries.at_mut(sizes, queries), query_gradient.slice());
+                device.add(to_pair[0].at_mut(sizes, &keys), key_gradient.slice());
+                device.add(to_pair[1].at_mut(sizes, &keys), value_gradient.slice());
             }
         }
         let made = (to_queries, to_pair);
@@ -268,8 +263,8 @@ impl InWork {
         let back = self.back.as_mut().expect("backward has begun");
         if let (Some((queries, pair)), Some((more_queries, more))) = (&mut back.made, back.more.take()) {
             device.add(queries.rows.slice_mut(), more_queries.rows.slice());
-            for (own, more) in pair.iter_mut().zip(&more) {
-                device.add(own.rows.slice_mut(), more.rows.slice());
+            for (part, more) in pair.iter_mut().zip(&more) {
+                device.add(part.rows.slice_mut(), more.rows.slice());
             }
         }
     }
@@ -289,8 +284,8 @@ fn seen(kernel: &Attention, queries: &Range<usize>, keys: &Range<usize>) -> Vec<
 impl Output {
     /// Puts what the same queries made of other keys to it.
     fn join(&mut self, other: &Output, kernel: &Attention, device: &dyn Device) {
-        let own = [self.heads.slice_mut(), self.left.slice_mut()];
-        device.join(kernel, own, [other.heads.slice(), other.left.slice()]);
+        let joined = [self.heads.slice_mut(), self.left.slice_mut()];
+        device.join(kernel, joined, [other.heads.slice(), other.left.slice()]);
     }
 }
 
@@ -300,12 +295,12 @@ impl Part {
         Self { positions: self.positions.clone(), rows }
     }
 
-    /// The same in the host's memory, from where numbers travel.
+    /// A copy in the host's memory, from where numbers travel.
     fn on_host(&self) -> Self {
         Self { positions: self.positions.clone(), rows: self.rows.on_host() }
     }
 
-    /// The same on a device.
+    /// Moves the rows to a device.
     fn onto(self, device: &dyn Device) -> Self {
         Self { positions: self.positions, rows: self.rows.onto(device) }
     }
@@ -314,12 +309,12 @@ impl Part {
     fn place(&self, sizes: &Sizes, wanted: &Range<usize>) -> Range<usize> {
         let row = sizes.batch * self.rows.width();
         let mut before = 0;
-        for own in &self.positions {
-            if own.start <= wanted.start && wanted.end <= own.end {
-                let first = before + wanted.start - own.start;
+        for range in &self.positions {
+            if range.start <= wanted.start && wanted.end <= range.end {
+                let first = before + wanted.start - range.start;
                 return first * row..(first + wanted.len()) * row;
             }
-            before += own.len();
+            before += range.len();
         }
         unreachable!("{wanted:?} is not among {:?}", self.positions)
     }
@@ -345,16 +340,16 @@ impl Part {
         for (positions, data) in &parts {
             let mut rest: &[f32] = data;
             for range in positions {
-                let (own, behind) = rest.split_at(range.len() * row);
-                slices.push((range.clone(), own));
+                let (rows, behind) = rest.split_at(range.len() * row);
+                slices.push((range.clone(), rows));
                 rest = behind;
             }
         }
         slices.sort_by_key(|(range, _)| range.start);
         let mut positions: Vec<Range<usize>> = Vec::new();
         let mut data = Vec::new();
-        for (range, own) in slices {
-            data.extend_from_slice(own);
+        for (range, rows) in slices {
+            data.extend_from_slice(rows);
             match positions.last_mut().filter(|last| last.end == range.start) {
                 Some(last) => last.end = range.end,
                 None => positions.push(range),

@@ -24,7 +24,7 @@ pub(super) struct Choices {
     pub per_token: usize,
     /// By token and place among its experts.
     pub experts: Vec<u32>,
-    /// The same.
+    /// The weight of each chosen expert, in the order of `experts`.
     pub gates: Vec<f32>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Routing {
     wave: Option<Wave>,
     /// Rows at the experts, by expert: for which of a token's choices.
     claims_here: Vec<Claim>,
-    /// The same rows at their places there.
+    /// Where those rows are among the experts' rows.
     here: Visits,
     /// How much they count, by choice.
     gates: Vec<f32>,
@@ -111,8 +111,13 @@ impl Stepwise for Dispatch {
             return;
         }
         let top_k = (step.place.0, Module::TopK);
-        let choices =
-            step.frame.kept(top_k).own::<Chosen>().choices.clone().expect("experts are chosen before");
+        let choices = step
+            .frame
+            .kept(top_k)
+            .module_state::<Chosen>()
+            .choices
+            .clone()
+            .expect("experts are chosen before");
         let flow = step.frame.take_flow();
         let (k, tokens) = (choices.per_token, flow.rows());
         let claim =
@@ -131,7 +136,7 @@ impl Stepwise for Dispatch {
             to_gates: Vec::new(),
             choices,
         };
-        *step.kept().own() = Some(routing);
+        *step.kept().module_state() = Some(routing);
     }
 
     fn run(&self, step: &mut Step, pass: Pass, _: Does, among: Option<Among>) -> Result<(), Fault> {
@@ -151,7 +156,8 @@ impl Stepwise for Dispatch {
             let k = routing.choices.per_token;
             let Wave { rows, extras, .. } = routing.take_wave();
             step.frame.gradient = Some(rows);
-            step.frame.kept((place.0, Module::TopK)).own::<Chosen>().to_gates = Some(Tensor::of(extras, k));
+            step.frame.kept((place.0, Module::TopK)).module_state::<Chosen>().to_gates =
+                Some(Tensor::of(extras, k));
             return;
         }
         routing.arrive();
@@ -209,7 +215,7 @@ impl Stepwise for Combine {
 
 fn routing<'s>(step: &'s mut Step) -> &'s mut Routing {
     let place: ModulePlace = (step.place.0, Module::Dispatch);
-    step.frame.kept(place).own::<Option<Routing>>().as_mut().expect("dispatch has begun")
+    step.frame.kept(place).module_state::<Option<Routing>>().as_mut().expect("dispatch has begun")
 }
 
 impl Routing {
@@ -229,10 +235,10 @@ impl Routing {
                     match among.axis {
                         // A token goes to each node once.
                         Axis::ExpertOuter => (0..members).for_each(|member| {
-                            let own: Vec<Claim> =
+                            let of_node: Vec<Claim> =
                                 claims.iter().filter(|claim| to(claim) == member).copied().collect();
-                            if !own.is_empty() {
-                                sent[member].push((row, own));
+                            if !of_node.is_empty() {
+                                sent[member].push((row, of_node));
                             }
                         }),
                         _ => claims.iter().for_each(|claim| sent[to(claim)].push((row, vec![*claim]))),
@@ -269,17 +275,17 @@ impl Routing {
         Ok(())
     }
 
-    /// The end of dispatch: the visits to the rank's own experts, by expert.
+    /// The end of dispatch: the visits to the rank's experts, by expert.
     fn arrive(&mut self) {
-        let (claims, own) = (std::mem::take(&mut self.claims), self.experts.own());
+        let (claims, local) = (std::mem::take(&mut self.claims), self.experts.local());
         let rows = claims.len();
         let visits = claims.into_iter().enumerate();
         let visits = visits.flat_map(|(row, claims)| claims.into_iter().map(move |claim| (row, claim)));
         let mut visits: Vec<(usize, Claim)> =
-            visits.filter(|(_, claim)| own.contains(&claim.expert)).collect();
+            visits.filter(|(_, claim)| local.contains(&claim.expert)).collect();
         visits.sort_by_key(|(_, claim)| claim.expert);
         let before = |expert: usize| visits.partition_point(|(_, claim)| claim.expert < expert);
-        self.groups = (own.start..=own.end).map(before).collect();
+        self.groups = (local.start..=local.end).map(before).collect();
         let by_place: Vec<usize> = visits.iter().map(|(row, _)| *row).collect();
         self.claims_here = visits.into_iter().map(|(_, claim)| claim).collect();
         self.here = Visits::new(rows, &by_place);
@@ -319,10 +325,10 @@ impl Routing {
         let columns = wave.columns;
         let (arrived, _) = wave.exchange(device, among.communicator, among.members, &hop.received)?;
         let mut extras = vec![0.0; hop.visits.rows * columns];
-        for (choice, own) in hop.visits.choices.iter().zip(arrived.extras.chunks_exact(columns.max(1))) {
+        for (choice, extra) in hop.visits.choices.iter().zip(arrived.extras.chunks_exact(columns.max(1))) {
             let row = *choice as usize / hop.visits.slots;
             let sums = &mut extras[row * columns..(row + 1) * columns];
-            sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+            sums.iter_mut().zip(extra).for_each(|(sum, extra)| *sum += extra);
         }
         let rows = combined(device, &arrived.rows, &hop.visits, None);
         self.wave = Some(Wave { rows, extras, columns });
@@ -365,9 +371,9 @@ impl Wave {
         if columns == 0 {
             return Self::bare(Tensor::take_to(device, message, width));
         }
-        let whole = || message.chunks_exact(width + columns);
-        let rows = whole().flat_map(|row| &row[..width]).copied().collect();
-        let extras = whole().flat_map(|row| &row[width..]).copied().collect();
+        let tokens = || message.chunks_exact(width + columns);
+        let rows = tokens().flat_map(|row| &row[..width]).copied().collect();
+        let extras = tokens().flat_map(|row| &row[width..]).copied().collect();
         Self { rows: Tensor::take_to(device, rows, width), extras, columns }
     }
 
@@ -385,8 +391,8 @@ impl Wave {
         let mut rest = &message[..];
         let mut messages = Vec::new();
         for rows in counts {
-            let (own, behind) = rest.split_at(rows * row);
-            messages.push(own.to_vec());
+            let (of_member, behind) = rest.split_at(rows * row);
+            messages.push(of_member.to_vec());
             rest = behind;
         }
         let received = communicator.all_to_all(members, messages)?;

@@ -31,8 +31,8 @@ impl Parameter {
         let [rows, columns] = self.full_shape;
         let width = self.columns.len();
         threads.rows(&mut weights[self.range()], width, |first, part| {
-            let own = self.rows_from(first).zip(part.chunks_exact_mut(width));
-            for (row, numbers) in own.filter(|(row, _)| *row < rows) {
+            let rows_here = self.rows_from(first).zip(part.chunks_exact_mut(width));
+            for (row, numbers) in rows_here.filter(|(row, _)| *row < rows) {
                 let place = row * columns + self.columns.start;
                 match self.start {
                     Start::Zeros => {}

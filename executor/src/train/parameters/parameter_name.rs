@@ -62,7 +62,7 @@ impl Sharing {
 }
 
 impl ParameterName {
-    /// A number of its own below 64.
+    /// A number below 64, another for each name.
     pub(super) fn number(self) -> u64 {
         match self {
             ParameterName::TokenEmbedding => 0,

@@ -35,9 +35,9 @@ impl Rank<'_> {
         for action in &actions {
             let first = sizes.first_sequence(action.microbatch);
             let batch = self.loader.batch(step - 1, first, sizes.micro_batch());
-            let Batch { inputs, targets } = own_tokens(sizes, &batch);
+            let Batch { inputs, targets } = local_tokens(sizes, &batch);
             let looks_up = stages[action.stage].is_first() && self.device.sums_by_entry();
-            let sorted = looks_up.then(|| Sorted::of(&inputs, sizes.own_entries()));
+            let sorted = looks_up.then(|| Sorted::of(&inputs, sizes.local_entries()));
             words.push(HostWords { numbers: inputs, sorted });
             words.push(HostWords { numbers: targets, sorted: None });
         }
@@ -81,7 +81,7 @@ impl Rank<'_> {
         frame.masks = self.loader.masks(step - 1, sizes.first_sequence(microbatch));
         frame.flow = match source {
             Some(StageEnd::Model) => {
-                let rows = sizes.micro_batch() * sizes.own_sequence();
+                let rows = sizes.micro_batch() * sizes.local_sequence();
                 Some(Tensor::any_on(&*self.device, rows, sizes.hidden))
             }
             _ => left,
@@ -101,7 +101,7 @@ impl Rank<'_> {
         match self.shared.program.destination(action) {
             Some(StageEnd::Model) if kind == ActionKind::Forward => {
                 frame.flow = None;
-                let three = &frame.kept((Layer::Head, Module::Loss)).own::<LossSums>().three;
+                let three = &frame.kept((Layer::Head, Module::Loss)).module_state::<LossSums>().three;
                 let number = number.expect("it is one of the calls that make losses");
                 loss = self.device.sum_losses(number, three.slice()).unwrap_or(0.0);
                 if !loss.is_finite() {
@@ -125,16 +125,16 @@ impl Rank<'_> {
 }
 
 /// The tokens of a batch that a rank has. On a grid it looks up the sequences of all rows, one row's behind the other's.
-fn own_tokens(sizes: &Sizes, batch: &Batch) -> Batch {
+fn local_tokens(sizes: &Sizes, batch: &Batch) -> Batch {
     let of = |all: &[u32], row: usize| -> Vec<u32> {
-        let positions = sizes.own_positions().iter().cloned().flatten();
+        let positions = sizes.local_positions().iter().cloned().flatten();
         let first = positions.map(|position| position * sizes.micro_batch() + row * sizes.batch);
         first.flat_map(|first| all[first..first + sizes.batch].to_vec()).collect()
     };
     let rows = sizes.micro_batch() / sizes.batch;
-    let own = if sizes.is_grid() { sizes.row() } else { 0 };
+    let row = if sizes.is_grid() { sizes.row() } else { 0 };
     Batch {
         inputs: (0..rows).flat_map(|row| of(&batch.inputs, row)).collect(),
-        targets: of(&batch.targets, own),
+        targets: of(&batch.targets, row),
     }
 }

@@ -165,10 +165,10 @@ impl<'a> Rank<'a> {
 
     /// The device's stream for an op.
     pub(super) fn stream_of(&self, op: &Op) -> usize {
-        let own = self.program.rank;
+        let rank = self.program.rank;
         let ends = match op.work {
-            Work::Send { to, .. } => Some((own, self.rank_at(to))),
-            Work::Receive { from, .. } => Some((self.rank_at(from), own)),
+            Work::Send { to, .. } => Some((rank, self.rank_at(to))),
+            Work::Receive { from, .. } => Some((self.rank_at(from), rank)),
             _ => None,
         };
         ends.and_then(|ends| self.communicator.stream(ends)).unwrap_or_else(|| stream_of(op.stream))

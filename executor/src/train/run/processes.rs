@@ -23,7 +23,7 @@ pub fn train_in_processes(
     settings: &Settings,
     progress: &mut dyn FnMut(&StepReport),
 ) -> Result<Option<Outcome>, RunError> {
-    let plan = settings.device.own_stack(plan)?;
+    let plan = settings.device.with_executor_stack(plan)?;
     supported::check(&plan)?;
     let ranks = plan.mesh.ranks();
     if place.world != ranks || place.rank >= ranks {

@@ -71,12 +71,12 @@ impl Run {
         device.stop_when(heartbeat.stop_flag());
         let _here = CurrentDevice::set(Rc::clone(&device));
         let mut ends = EndsOffers(&self.offers, false);
-        let mut own = self.new_rank(rank, &shared, (Rc::clone(&device), threads))?;
-        self.load_state(&mut own)?;
+        let mut worker = self.new_rank(rank, &shared, (Rc::clone(&device), threads))?;
+        self.load_state(&mut worker)?;
         for group in nccl_groups(&self.routes, &self.program, rank) {
-            own.communicator.enter(&*device, &members(&self.program, group, rank))?;
+            worker.communicator.enter(&*device, &members(&self.program, group, rank))?;
         }
-        own.communicator.enter_pairs(&*device)?;
+        worker.communicator.enter_pairs(&*device)?;
         let saver = self.settings.saving.as_ref().map(|saving| Saver {
             plan: &self.plan,
             tokens: &self.tokens,
@@ -89,25 +89,25 @@ impl Run {
             group: self.program.groups.len(),
             moments: self.optimizer.moments(),
         });
-        let resident = resident(&own.state);
+        let resident = resident(&worker.state);
         let last = self.settings.steps;
         for step in self.beginning.step + 1..=last {
             heartbeat.begin_step(step);
             if heartbeat.spoils_weights() {
-                own.state.layers_mut().for_each(|(_, layer)| {
+                worker.state.layers_mut().for_each(|(_, layer)| {
                     layer.owned(|owned| device.write(owned.weights.part(0..1), &[f32::NAN]));
                 });
             }
-            let end = own.step(step, step == self.beginning.step + 1)?;
+            let end = worker.step(step, step == self.beginning.step + 1)?;
             if let Some(saver) = saver.as_ref().filter(|saver| saver.is_due(step, last)) {
-                saver.save(rank, step, &mut own.state)?;
+                saver.save(rank, step, &mut worker.state)?;
             }
             // There is no receiver only if the run has failed elsewhere.
             let _ = reports.send(Message::Step(StepMessage { rank, step, end }));
         }
-        let mut records = own.recorder.earlier;
-        records.push(own.recorder.record);
-        let state = self.settings.return_weights.then_some(own.state).map(|mut state| {
+        let mut records = worker.recorder.earlier;
+        records.push(worker.recorder.record);
+        let state = self.settings.return_weights.then_some(worker.state).map(|mut state| {
             state.bring_back(&*device, heartbeat);
             state
         });
@@ -117,7 +117,7 @@ impl Run {
         ends.1 = true;
         let here = LocalEnd {
             state,
-            graph: own.graph_capture.map(|graph_capture| graph_capture.used()),
+            graph: worker.graph_capture.map(|graph_capture| graph_capture.used()),
             device_memory: device.memory(),
             attention: device.attention_by(),
             deterministic: device.is_deterministic(),
@@ -126,17 +126,17 @@ impl Run {
     }
 
     /// Loads what a checkpoint has of the state, and puts everything where it belongs: on the device, or offloaded.
-    fn load_state(&self, own: &mut Rank) -> Result<(), Fault> {
-        let (heartbeat, moments) = (own.heartbeat, self.optimizer.moments());
-        own.state.load(|layer, parameter| {
+    fn load_state(&self, worker: &mut Rank) -> Result<(), Fault> {
+        let (heartbeat, moments) = (worker.heartbeat, self.optimizer.moments());
+        worker.state.load(|layer, parameter| {
             heartbeat.beat();
             self.beginning.load(&self.plan.model, layer, parameter, moments)
         })?;
-        for (_, layer) in own.state.layers_mut() {
+        for (_, layer) in worker.state.layers_mut() {
             heartbeat.beat();
-            layer.stored = own.offload_store.store_moments(layer.moments.iter_mut().flatten())?;
+            layer.stored = worker.offload_store.store_moments(layer.moments.iter_mut().flatten())?;
         }
-        own.state.bring_to(&*own.device, &self.plan.offload, heartbeat);
+        worker.state.bring_to(&*worker.device, &self.plan.offload, heartbeat);
         Ok(())
     }
 
@@ -147,9 +147,9 @@ impl Run {
         (device, threads): (Rc<dyn Device>, Threads),
     ) -> Result<Rank<'a>, Fault> {
         let RunContext { plan, program, settings, .. } = *shared;
-        let own = &program.ranks[rank];
+        let of_rank = &program.ranks[rank];
         let sizes = Sizes::of(plan, rank).aligned(settings.device.alignment);
-        let layers = program.layers_of(own);
+        let layers = program.layers_of(of_rank);
         let copies_embedding = !layers.contains(&Layer::Embedding);
         let heartbeat = self.heartbeats.rank(rank);
         let (seed, moments) = (self.beginning.seed, shared.optimizer.moments());
@@ -158,9 +158,13 @@ impl Run {
         Ok(Rank {
             offload_store: OffloadStore::new(plan.offload)?,
             shared,
-            program: own,
-            instructions: instructions(program, own),
-            groups: own.groups.iter().map(|group| group.map(|group| members(program, group, rank))).collect(),
+            program: of_rank,
+            instructions: instructions(program, of_rank),
+            groups: of_rank
+                .groups
+                .iter()
+                .map(|group| group.map(|group| members(program, group, rank)))
+                .collect(),
             communicator: match self.routes.gpu(rank) {
                 None => Communicator::new(shared.transport),
                 Some(_) => {

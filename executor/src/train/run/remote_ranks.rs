@@ -14,14 +14,14 @@ use std::thread::JoinHandle;
 impl Run {
     /// A thread for each rank of another process, which sends it the status of the rank here, whatever that is doing.
     pub fn heartbeat_threads(self: &Arc<Self>) -> Result<Vec<JoinHandle<()>>, RunError> {
-        let Some(own) = self.here.ranks.first().copied() else { return Ok(Vec::new()) };
+        let Some(local) = self.here.ranks.first().copied() else { return Ok(Vec::new()) };
         let remote =
             (0..self.program.ranks.len()).filter(|rank| self.here.transport.peer_status(*rank).is_some());
         let start = |to: usize| {
             let run = Arc::clone(self);
             let interval = Watchdog::new(run.settings.patience).interval();
             let beat = move || {
-                let send = || run.here.transport.send_status(to, &run.heartbeats.rank(own).to_bytes());
+                let send = || run.here.transport.send_status(to, &run.heartbeats.rank(local).to_bytes());
                 while !run.ends_heartbeats.load(Ordering::Relaxed) {
                     send();
                     std::thread::park_timeout(interval);

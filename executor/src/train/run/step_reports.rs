@@ -46,8 +46,8 @@ impl<'a> Steps<'a> {
         }
         let ends = self.waiting.remove(&step).expect("it was just completed");
         // All ranks with other columns of the same logits know the same losses.
-        let own = ends.iter().filter(|(rank, _)| Sizes::of(plan, **rank).column() == 0);
-        let loss = own.map(|(_, end)| end.loss).sum::<f64>() / plan.job.tokens() as f64;
+        let first_columns = ends.iter().filter(|(rank, _)| Sizes::of(plan, **rank).column() == 0);
+        let loss = first_columns.map(|(_, end)| end.loss).sum::<f64>() / plan.job.tokens() as f64;
         let now = Instant::now();
         let report = StepReport {
             step,

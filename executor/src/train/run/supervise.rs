@@ -24,7 +24,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Program;
 
-/// What the ranks' threads read. They own it together: one that hangs outlives the run.
+/// What the ranks' threads read. They share it: one that hangs outlives the run.
 pub(super) struct Run {
     pub plan: Plan,
     pub program: Program,
@@ -176,11 +176,11 @@ pub(super) fn loader<'a>(
 
 /// What the ranks leave, or why the first of them stopped that was not stopped by another.
 pub(super) fn first_cause(ends: Ends) -> Result<Vec<RankEnd>, RunError> {
-    let mut own = Vec::new();
+    let mut ended = Vec::new();
     let mut cause: Option<RunError> = None;
     for end in ends {
         match end {
-            Ok(end) => own.push(end),
+            Ok(end) => ended.push(end),
             Err(error) => {
                 let said = cause.as_ref().map_or(0, weight);
                 if weight(&error) > said {
@@ -189,7 +189,7 @@ pub(super) fn first_cause(ends: Ends) -> Result<Vec<RankEnd>, RunError> {
             }
         }
     }
-    cause.map_or(Ok(own), Err)
+    cause.map_or(Ok(ended), Err)
 }
 
 /// How much an error says of why a run ends: a rank that only stopped because of another one says the least.

@@ -87,18 +87,18 @@ impl Sharded {
     /// The rank's shard of each parameter.
     fn shards(&mut self, parameters: &[Parameter]) -> Vec<SliceMut<'_>> {
         let mut at = 0;
-        let of_own = |parameter: &Parameter| {
+        let of_shard = |parameter: &Parameter| {
             let range = at..at + parameter.shard_length();
             at = range.end;
             range
         };
         match &mut self.shard {
-            Some(shard) => shard.slice_mut().parts(parameters.iter().map(of_own)),
-            None => self.full.slice_mut().parts(parameters.iter().map(Parameter::own_shard)),
+            Some(shard) => shard.slice_mut().parts(parameters.iter().map(of_shard)),
+            None => self.full.slice_mut().parts(parameters.iter().map(Parameter::local_shard)),
         }
     }
 
-    /// The same to read.
+    /// A parameter's shard, to read: from the shards' buffer if there is one, else from the full one.
     fn read(&self, [of_full, of_shard]: [Range<usize>; 2]) -> Slice<'_> {
         match &self.shard {
             Some(shard) => shard.slice().part(of_shard),
@@ -132,15 +132,17 @@ impl LayerState {
         let of = |parameter: &Parameter| {
             let zeros = (0..making.moments).map(|_| vec![0.0; parameter.shard_length()]);
             // What the optimizer updates where weights are rounded.
-            let master = sizes.rounds.then(|| weights[parameter.own_shard()].to_vec());
+            let master = sizes.rounds.then(|| weights[parameter.local_shard()].to_vec());
             zeros.chain(master).map(Numbers::Host).collect()
         };
         let moments = parameters.iter().map(of).collect();
         if sizes.rounds {
             elementwise::round_to_bf16(&mut weights);
         }
-        let sums = |sharing| parameters.iter().any(|own| own.sharing == sharing && own.shards > 1);
-        let reduced = [0, [Sharing::Dense, Sharing::Routed].into_iter().filter(|own| sums(*own)).count()];
+        let sums =
+            |sharing| parameters.iter().any(|parameter| parameter.sharing == sharing && parameter.shards > 1);
+        let reduced =
+            [0, [Sharing::Dense, Sharing::Routed].into_iter().filter(|sharing| sums(*sharing)).count()];
         let has_replicas = sizes.replicas > 1;
         let sharded = |shard: Vec<f32>| Sharded { shard: Some(shard.into()), full: Numbers::default() };
         let unsharded = |full: Vec<f32>| Sharded { shard: None, full: full.into() };
@@ -150,9 +152,11 @@ impl LayerState {
             false => unsharded(vec![0.0; length]),
         };
         let weights = if sizes.divides >= Divides::Weights {
-            let mut own = Vec::with_capacity(owned);
-            parameters.iter().for_each(|parameter| own.extend_from_slice(&weights[parameter.own_shard()]));
-            sharded(own)
+            let mut shard = Vec::with_capacity(owned);
+            parameters
+                .iter()
+                .for_each(|parameter| shard.extend_from_slice(&weights[parameter.local_shard()]));
+            sharded(shard)
         } else {
             unsharded(weights)
         };
@@ -193,7 +197,7 @@ impl LayerState {
         self.read_and_write_both(device, names).1
     }
 
-    /// The same with the weights of the first one.
+    /// The weights of the first parameter to read, and the gradients of both to write.
     pub fn read_and_write_both(
         &mut self,
         device: &dyn Device,
@@ -221,8 +225,8 @@ impl LayerState {
 
     /// Where the parameters that some ranks share are in the full buffer.
     pub fn range(&self, sharing: Sharing) -> Range<usize> {
-        let own = || self.parameters.iter().filter(|parameter| parameter.sharing == sharing);
-        match (own().next(), own().next_back()) {
+        let of_group = || self.parameters.iter().filter(|parameter| parameter.sharing == sharing);
+        match (of_group().next(), of_group().next_back()) {
             (Some(first), Some(last)) => first.offset..last.offset + last.padded_length(),
             _ => 0..0,
         }
@@ -234,7 +238,7 @@ impl LayerState {
         let (mut taken, mut at) = (0, 0);
         let last = self.reduced[0] + 1 >= self.reduced[1];
         for parameter in &self.parameters {
-            let (of_full, of_shard) = (parameter.own_shard(), at..at + parameter.shard_length());
+            let (of_full, of_shard) = (parameter.local_shard(), at..at + parameter.shard_length());
             at = of_shard.end;
             let Sharded { full, shard } = &mut self.gradients;
             if parameter.sharing == sharing {
@@ -269,7 +273,7 @@ impl LayerState {
                 at = of_shard.end;
                 if let (1, Some(shard)) = (parameter.shards, &shard) {
                     let shard = shard.slice().part(of_shard);
-                    device.copy(full.slice_mut().part(parameter.own_shard()), shard);
+                    device.copy(full.slice_mut().part(parameter.local_shard()), shard);
                 }
             }
         }
@@ -277,10 +281,10 @@ impl LayerState {
     }
 
     /// What this rank updates: each parameter with its gradients.
-    pub fn own_gradients(&self) -> impl Iterator<Item = (&Parameter, Slice<'_>)> {
+    pub fn gradient_shards(&self) -> impl Iterator<Item = (&Parameter, Slice<'_>)> {
         let mut at = 0;
         self.parameters.iter().map(move |parameter| {
-            let places = [parameter.own_shard(), at..at + parameter.shard_length()];
+            let places = [parameter.local_shard(), at..at + parameter.shard_length()];
             at = places[1].end;
             (parameter, self.gradients.read(places))
         })
@@ -298,7 +302,7 @@ impl LayerState {
         self.all_owned().for_each(visit);
     }
 
-    /// The same all at a time.
+    /// What the update of each parameter works on.
     pub fn all_owned(&mut self) -> impl Iterator<Item = Owned<'_>> {
         let Self { parameters, weights, gradients, moments, .. } = self;
         let (weights, gradients) = (weights.shards(parameters), gradients.shards(parameters));
@@ -330,12 +334,12 @@ impl LayerState {
     ) -> Result<(), E> {
         let mut first = 0;
         for (parameter, moments) in self.parameters.iter().zip(&mut self.moments) {
-            let own = first..first + parameter.shard_length();
-            first = own.end;
+            let range = first..first + parameter.shard_length();
+            first = range.end;
             let Some(loaded) = load(parameter)? else { continue };
             match &mut self.weights.shard {
                 None => parameter.fill(&loaded.weights, self.weights.full.host_mut()),
-                Some(shard) => parameter.collect(&loaded.weights, &mut shard.host_mut()[own]),
+                Some(shard) => parameter.collect(&loaded.weights, &mut shard.host_mut()[range]),
             }
             for (moment, loaded) in moments.iter_mut().zip(&loaded.moments) {
                 parameter.collect(loaded, moment.host_mut());
@@ -355,7 +359,7 @@ impl LayerState {
             Some(shard) => {
                 let shard = shard.host();
                 let first: usize = self.parameters[..index].iter().map(Parameter::shard_length).sum();
-                let range = parameter.own_shard();
+                let range = parameter.local_shard();
                 parameter.put(into, |at| range.contains(&at).then(|| shard[first + at - range.start]));
             }
         }

@@ -1,6 +1,6 @@
 //! What the executor runs on GPUs of what it runs on processors.
 
-use super::{all, checked, is_dense, own_stack, refuse};
+use super::{all, checked, is_dense, refuse, with_executor_stack};
 use crate::device::DeviceKind;
 use crate::error::RunError;
 use trainwright_spec::model::{Block, Mlp};
@@ -21,8 +21,8 @@ impl DeviceKind {
     ///
     /// # Errors
     /// `Refused` if it has not what the plan asks of its software.
-    pub fn own_stack(self, plan: &Plan) -> Result<Plan, RunError> {
-        let plan = own_stack(plan)?;
+    pub fn with_executor_stack(self, plan: &Plan) -> Result<Plan, RunError> {
+        let plan = with_executor_stack(plan)?;
         if !self.runs_cuda_kernels {
             return Ok(plan);
         }
@@ -100,8 +100,8 @@ fn fp8_sides(plan: &Plan) -> Result<(), RunError> {
         ]
     };
     let tokens = plan.micro_batch * plan.job.sequence / plan.mesh.context;
-    let whole = [("micro_batch", tokens), ("model.hidden", plan.model.hidden)];
-    let mut sides = whole.into_iter().chain(plan.model.blocks.iter().flat_map(|run| of_block(&run.block)));
+    let of_plan = [("micro_batch", tokens), ("model.hidden", plan.model.hidden)];
+    let mut sides = of_plan.into_iter().chain(plan.model.blocks.iter().flat_map(|run| of_block(&run.block)));
     match sides.find(|(_, side)| !side.is_multiple_of(FP8_SIDES)) {
         None => Ok(()),
         Some((key, side)) => {

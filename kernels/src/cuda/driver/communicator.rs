@@ -190,7 +190,7 @@ impl Communicator {
             // SAFETY: it is aborted only here, since `raw` is null by now. Any thread may do that.
             let _ = unsafe { abort(raw as sys::ncclComm_t) };
         };
-        // If no thread starts, it is never aborted and its stream stays busy; waits for the stream have their own time limit.
+        // If no thread starts, it is never aborted and its stream stays busy; waits for the stream have a time limit.
         let thread = std::thread::Builder::new().name("ncclCommAbort".into()).spawn(give_up);
         self.aborting.replace(thread.ok());
     }

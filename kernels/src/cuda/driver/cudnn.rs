@@ -84,7 +84,7 @@ impl Drop for Cudnn {
     }
 }
 
-/// Bytes of workspace of cuDNN's plan for an attention on a GPU that need not be installed. `properties` is cuDNN's own
+/// Bytes of workspace of cuDNN's plan for an attention on a GPU that need not be installed. `properties` is cuDNN's
 /// description of that GPU, as JSON. The size is not limited.
 ///
 /// # Errors
@@ -104,7 +104,7 @@ fn version() -> Result<usize, DeviceError> {
         let (found, oldest) = (written(version), written(OLDEST));
         return Err(failed("cudnnGetVersion", format_args!("{found} is older than {oldest}")));
     }
-    // cuDNN would end the process without the cublasLt of its own CUDA.
+    // cuDNN would end the process without the cublasLt of the same CUDA.
     // SAFETY: it gives a constant.
     let cuda = unsafe { sys::cudnnGetCudartVersion() } / 1000;
     let needed = format!("libcublasLt.so.{cuda}");

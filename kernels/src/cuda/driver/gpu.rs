@@ -107,7 +107,7 @@ impl Gpu {
         }
     }
 
-    /// Refuses a compiler whose kernels the driver cannot load: one of a later CUDA than its own.
+    /// Refuses a compiler whose kernels the driver cannot load: one of a later CUDA than the driver's.
     pub fn require_compiler() -> Result<(), DeviceError> {
         Library::Nvrtc.require()?;
         agree(driver_version()?, compiler_version()?)
@@ -179,7 +179,7 @@ impl Gpu {
     }
 
     /// Runs `work` with a new pool of events, since an event captured into a graph can't be reused outside of it.
-    pub(super) fn with_own_events<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn with_separate_events<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         let events = EventPool::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING);
         let before = std::mem::replace(&mut self.events, events);
         let done = work(self);

@@ -1,6 +1,6 @@
 //! Which of NVIDIA's libraries are installed. cudarc panics if one is missing, so `require` comes before the first use of each.
 //!
-//! The system's loader comes first: `LD_LIBRARY_PATH` and its own folders. What it does not find is loaded from the folders in
+//! The system's loader comes first: `LD_LIBRARY_PATH` and the system's folders. What it does not find is loaded from the folders in
 //! `places` by its full path. cudarc, which opens libraries by name, then gets the loaded one: the loader compares names with those
 //! that loaded libraries call themselves (`DT_SONAME`). NCCL's only name is none that cudarc tries, so `nccl` opens it itself.
 
@@ -66,7 +66,7 @@ impl Library {
     pub fn is_there(self) -> bool {
         static FOUND: [OnceLock<bool>; 5] = [const { OnceLock::new() }; 5];
         *FOUND[self as usize].get_or_init(|| match self {
-            // Only the system's own folders hold the driver.
+            // Only the system's folders hold the driver.
             Library::Driver => self.is_found(),
             Library::Nccl => Nccl::get().is_some_and(|loaded| loaded.is_ok()),
             _ => self.is_found() || self.load_from(Places::of_process()) && self.is_found(),

@@ -1,6 +1,6 @@
 //! NCCL's functions, looked up by name in the first library that is found.
 //!
-//! cudarc's own table is not used: it looks for `libnccl.so`, and NCCL's packages install `libnccl.so.2` alone. Its types are.
+//! cudarc's table is not used: it looks for `libnccl.so`, and NCCL's packages install `libnccl.so.2` alone. Its types are.
 
 use super::answer::failed;
 use super::places::Places;
@@ -87,7 +87,7 @@ impl Nccl {
     /// The result of a call.
     ///
     /// # Errors
-    /// `Call` with NCCL's own words if it failed.
+    /// `Call` with NCCL's message if it failed.
     pub fn done(&self, call: &str, answer: Answer) -> Result<(), DeviceError> {
         match answer {
             SUCCESS | IN_PROGRESS => Ok(()),

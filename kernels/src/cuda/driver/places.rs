@@ -10,7 +10,7 @@ pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// Where the toolkit's installer puts its libraries.
 const TOOLKIT: &str = "/usr/local/cuda/lib64";
 
-/// Where libraries may be, apart from the loader's own folders.
+/// Where libraries may be, apart from the loader's folders.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     /// Folders of Python packages, with or without NVIDIA's packages.
@@ -149,7 +149,7 @@ mod tests {
         create_dir_all(root.0.join("venv/lib/perl/site-packages/nvidia/nccl/lib")).unwrap();
         create_dir_all(root.0.join("system/bin")).unwrap();
         write(root.0.join("system/bin/python3"), "").unwrap();
-        // As an environment of its own whose Python is a link to the system's.
+        // As a separate environment whose Python is a link to the system's.
         create_dir_all(root.0.join("bin")).unwrap();
         std::os::unix::fs::symlink(root.0.join("system/bin/python3"), root.0.join("bin/python3")).unwrap();
         let environment = |name: &str| match name {

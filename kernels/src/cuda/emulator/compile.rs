@@ -38,7 +38,7 @@ pub(super) fn compiled(folder: &Path, compiler: &str, name: &str) -> Result<Path
     }
     let failed = |what: &str| DeviceError::Emulator(format!("{name}.cu as C++: {what}"));
     let of_system = |error: std::io::Error| failed(&error.to_string());
-    // Other processes may compile the same file: each uses its own folder, and the rename is atomic.
+    // Other processes may compile the same file: each uses a separate folder, and the rename is atomic.
     let number = std::process::id();
     let work = folder.join(format!("{name}-{number}-{:?}", std::thread::current().id()));
     std::fs::create_dir_all(&work).map_err(of_system)?;

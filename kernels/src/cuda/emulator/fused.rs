@@ -76,7 +76,7 @@ fn places(sizes: [i64; 4]) -> impl Iterator<Item = [i64; 4]> {
     (0..count).map(move |at| [at / (b * c * d), at / (c * d) % b, at / d % c, at % d])
 }
 
-/// The index in a packed tensor of size `own` of a place in one of size `of`; smaller dimensions are broadcast in groups.
+/// The index in a packed tensor of size `from` of a place in one of size `of`; smaller dimensions are broadcast in groups.
 fn at(from: [i64; 4], of: [i64; 4], place: [i64; 4]) -> usize {
     let index = (0..4).fold(0, |index, side| {
         let share = of[side] / from[side];

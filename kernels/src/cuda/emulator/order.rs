@@ -1,4 +1,4 @@
-//! The happens-before order of work. A stream runs its own work in order; it knows another stream's work only from events it waited
+//! The happens-before order of work. A stream runs its work in order; it knows another stream's work only from events it waited
 //! for, with all that the other stream knew then. An access to memory must know all writes there, and a write also all reads.
 //!
 //! This module runs nothing: it checks the order of accesses, whenever the emulator makes them.

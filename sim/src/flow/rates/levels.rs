@@ -107,7 +107,7 @@ impl Rates {
         self.mark_changed(link);
         let mut slower = std::mem::take(&mut self.slower_flows);
         loop {
-            // No bound to its own flows while they follow.
+            // No bound to its flows while they follow.
             self.loads[link as usize].level = f64::INFINITY;
             for place in 0..self.links[link as usize].here_flows as usize {
                 let flow = self.links[link as usize].members[place].flow;

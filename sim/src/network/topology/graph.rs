@@ -24,7 +24,7 @@ pub struct Link {
 /// A kind of link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkKind {
-    /// The GPUs' own: NVLink, Infinity Fabric, a TPU's links.
+    /// Between GPUs: NVLink, Infinity Fabric, a TPU's links.
     Interconnect,
     /// PCIe lanes and what joins the processors' sockets.
     Host,
@@ -81,7 +81,7 @@ pub(super) trait Routes: Send + Sync + fmt::Debug {
     /// Appends the links from GPU `from` to GPU `to` of another node.
     fn route(&self, from: usize, to: usize, path: &mut Vec<LinkId>);
 
-    /// Links of the GPUs' own from one GPU to another, and the bandwidth of each; 0 links if NICs join them.
+    /// Direct links from one GPU to another, and the bandwidth of each; 0 links if NICs join them.
     fn direct(&self, _from: usize, _to: usize) -> (usize, BytesPerSecond) {
         (0, BytesPerSecond::new(0.0))
     }

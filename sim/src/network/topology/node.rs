@@ -158,11 +158,11 @@ impl Nodes {
         links[self.nic_in(at).0 as usize].from = switch.clone();
     }
 
-    /// The GPU of `gpu`'s own node that has `port` and to which `gpu` can hand data over its own links: its
+    /// The GPU of `gpu`'s node that has `port` and to which `gpu` can hand data over its links: its
     /// counterpart in the run of GPUs that share the port. `None` if only PCIe or several links join them.
     pub fn relay(&self, gpu: usize, port: usize) -> Option<usize> {
-        let (node, own) = self.port(gpu);
-        let place = gpu % self.gpus - self.first_gpu(own);
+        let (node, gpu_port) = self.port(gpu);
+        let place = gpu % self.gpus - self.first_gpu(gpu_port);
         let members = self.first_gpu(port + 1) - self.first_gpu(port);
         let relay = node * self.gpus + self.first_gpu(port) + place % members;
         let joined = match &self.wiring {

@@ -6,7 +6,7 @@ use trainwright_spec::units::BytesPerSecond;
 /// Steps of the search for one number of rings; the groups of 2 to 8 GPUs of every known node need far fewer.
 const PATIENCE: usize = 2_000_000;
 
-/// The most rings through `group` that share no link of the GPUs' own, where `links` gives how many lead from one GPU
+/// The most rings through `group` that share no direct link, where `links` gives how many lead from one GPU
 /// to another and the bandwidth of each; `None` if there is no ring.
 pub(super) fn between(
     group: &[usize],

@@ -7,7 +7,7 @@
 //! activations   all    - h       - 3       - 2        less and less
 //! ```
 
-use crate::data::{Copies, buckets, whole_gradients, whole_weights};
+use crate::data::{Copies, buckets, full_gradients, full_weights};
 use crate::recompute::{backward_peak, kept, largest_temporary};
 use crate::stage::Stage;
 use trainwright_spec::data::{Divided, Reshard};
@@ -56,7 +56,7 @@ impl Undivided {
 
 /// What gathering each layer of a stage takes, in the order of forward.
 fn weights_of(plan: &Plan, stage: &Stage) -> Vec<Bytes> {
-    stage.layers().map(|layer| whole_weights(plan, &Copies::of(plan, layer))).collect()
+    stage.layers().map(|layer| full_weights(plan, &Copies::of(plan, layer))).collect()
 }
 
 /// Forward and backward of one microbatch, layer by layer.
@@ -101,7 +101,7 @@ fn unreduced(plan: &Plan, stage: &Stage) -> Vec<Bytes> {
         plan.divides(Divided::Weights) && plan.reshard() == Reshard::AfterForward && plan.prefetch() == 0;
     let overlaps = plan.stack.overlap_gradient_reduction && !awaits;
     let buckets = buckets(plan, stage.layers().rev());
-    let unreduced = |bucket: usize| whole_gradients(plan, &buckets[bucket].1);
+    let unreduced = |bucket: usize| full_gradients(plan, &buckets[bucket].1);
     let of_layer = |layer: usize| {
         let bucket = buckets.iter().rposition(|(first, _)| *first <= layer).unwrap_or(0);
         unreduced(bucket) + if bucket > 0 && overlaps { unreduced(bucket - 1) } else { Bytes::ZERO }

@@ -3,7 +3,7 @@
 use super::{RankMemory, by_number, fixed_overhead};
 use crate::data::Copies;
 use crate::offload::{Bucket, Held, late_copies};
-use crate::stage::{Layer, Stage, own_stages};
+use crate::stage::{Layer, Stage, stages_on};
 use serde::Serialize;
 use std::ops::Range;
 use trainwright_spec::cluster::Processors;
@@ -56,7 +56,7 @@ fn rank_with_offload(
     (pipeline_rank, all): (usize, RankMemory),
 ) -> RankMemory {
     let offload = &plan.offload;
-    let here = || own_stages(plan, stages, pipeline_rank);
+    let here = || stages_on(plan, stages, pipeline_rank);
     let state = plan.state_bytes();
     let copies = Copies::of_all(plan, here().flat_map(Stage::layers));
     let by_host = offload.updated_by_host();

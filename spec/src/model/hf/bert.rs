@@ -24,14 +24,11 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         activation: config.activation_or("hidden_act", Activation::Gelu)?,
         bias: true,
     };
-    let block = Block {
-        norm: Norm::LayerNorm,
-        norms: 2,
-        parallel: false,
-        attention: Attention { mask: Mask::Full, ..multi_head(heads, head_dim, true) },
-        cross_attention: None,
-        mlp: Mlp::Dense(mlp),
-    };
+    let block = Block::sequential(
+        Norm::LayerNorm,
+        Attention { mask: Mask::Full, ..multi_head(heads, head_dim, true) },
+        Mlp::Dense(mlp),
+    );
     let dropouts = [("hidden_dropout_prob", 0.1), ("attention_probs_dropout_prob", 0.1)];
     Ok(Model {
         name: String::new(),

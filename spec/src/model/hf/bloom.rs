@@ -14,14 +14,11 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
     let hidden = config.count(hidden_key, HIDDEN)?;
     let heads = config.count(heads_key, HEADS)?;
     let mlp = FeedForward { width: 4 * hidden, gated: false, activation: Activation::Gelu, bias: true };
-    let block = Block {
-        norm: Norm::LayerNorm,
-        norms: 2,
-        parallel: false,
-        attention: multi_head(heads, head_dim(config, (hidden_key, hidden), (heads_key, heads))?, true),
-        cross_attention: None,
-        mlp: Mlp::Dense(mlp),
-    };
+    let block = Block::sequential(
+        Norm::LayerNorm,
+        multi_head(heads, head_dim(config, (hidden_key, hidden), (heads_key, heads))?, true),
+        Mlp::Dense(mlp),
+    );
     Ok(Model {
         name: String::new(),
         hidden,

@@ -22,14 +22,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         Some(experts) if layer >= first && layer.is_multiple_of(step) => Mlp::Experts(experts.clone()),
         _ => Mlp::Dense(dense.clone()),
     };
-    let blocks = (0..layers).map(|layer| Block {
-        norm: Norm::RmsNorm,
-        norms: 2,
-        parallel: false,
-        attention: attention.clone(),
-        cross_attention: None,
-        mlp: mlp(layer),
-    });
+    let blocks = (0..layers).map(|layer| Block::sequential(Norm::RmsNorm, attention.clone(), mlp(layer)));
     Ok(Model {
         name: String::new(),
         hidden: config.count("hidden_size", HIDDEN)?,
@@ -44,7 +37,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
     })
 }
 
-/// Every head has its own keys and values, expanded from the shared compressed ones.
+/// Every head has separate keys and values, expanded from the shared compressed ones.
 fn attention(config: &Config) -> Result<Attention, SpecError> {
     let heads = config.count("num_attention_heads", HEADS)?;
     let rotary_head_dim = config.count("qk_rope_head_dim", HEAD_DIM)?;

@@ -21,14 +21,11 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         activation: config.activation_or("activation_function", Activation::Gelu)?,
         bias: true,
     };
-    let block = Block {
-        norm: Norm::LayerNorm,
-        norms: 2,
-        parallel: false,
-        attention: multi_head(heads, head_dim(config, (hidden_key, hidden), (heads_key, heads))?, true),
-        cross_attention: None,
-        mlp: Mlp::Dense(mlp),
-    };
+    let block = Block::sequential(
+        Norm::LayerNorm,
+        multi_head(heads, head_dim(config, (hidden_key, hidden), (heads_key, heads))?, true),
+        Mlp::Dense(mlp),
+    );
     Ok(Model {
         name: String::new(),
         hidden,

@@ -20,7 +20,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
     };
     let block = Block {
         norm: Norm::LayerNorm,
-        // Each branch has its own norm, though both read the same input.
+        // Each branch has a norm, though both read the same input.
         norms: 2,
         parallel: config.flag_or("use_parallel_residual", true)?,
         attention: Attention {

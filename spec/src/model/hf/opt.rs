@@ -28,14 +28,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         activation: config.activation_or("activation_function", Activation::Relu)?,
         bias,
     };
-    let block = Block {
-        norm,
-        norms: 2,
-        parallel: false,
-        attention: multi_head(heads, head_dim, bias),
-        cross_attention: None,
-        mlp: Mlp::Dense(mlp),
-    };
+    let block = Block::sequential(norm, multi_head(heads, head_dim, bias), Mlp::Dense(mlp));
     Ok(Model {
         name: String::new(),
         hidden,

@@ -55,7 +55,7 @@ impl Decoder {
 
     /// A block with two RMSNorms.
     pub fn block(&self, attention: Attention, mlp: Mlp) -> Block {
-        Block { norm: Norm::RmsNorm, norms: 2, parallel: false, attention, cross_attention: None, mlp }
+        Block::sequential(Norm::RmsNorm, attention, mlp)
     }
 
     /// The model with these blocks and an RMSNorm after them.

@@ -12,14 +12,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
     let heads = config.count("num_heads", HEADS)?;
     let decoder_attention = multi_head(heads, config.count("d_kv", HEAD_DIM)?, false);
     let full_attention = Attention { mask: Mask::Full, ..decoder_attention.clone() };
-    let encoder = Block {
-        norm: Norm::RmsNorm,
-        norms: 2,
-        parallel: false,
-        attention: full_attention.clone(),
-        cross_attention: None,
-        mlp: Mlp::Dense(mlp(config)?),
-    };
+    let encoder = Block::sequential(Norm::RmsNorm, full_attention.clone(), Mlp::Dense(mlp(config)?));
     let decoder = Block {
         norms: 3,
         attention: decoder_attention,

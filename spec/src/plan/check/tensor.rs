@@ -41,7 +41,7 @@ impl Plan {
         };
         divides("micro_batch", self.micro_batch, parts.batch)?;
         divides("model.hidden", self.model.hidden, parts.hidden)?;
-        let what = whole_in_grid(&self.model);
+        let what = not_cut_by_a_grid(&self.model);
         match what {
             None => self.model.blocks.iter().flat_map(|run| attentions(&run.block)).try_for_each(|layer| {
                 divides("model.blocks.block.attention.kv_heads", layer.kv_heads, parts.width)
@@ -88,7 +88,7 @@ impl Plan {
 }
 
 /// The layers of a model that the schemes with grids do not describe.
-fn whole_in_grid(model: &Model) -> Option<&'static str> {
+fn not_cut_by_a_grid(model: &Model) -> Option<&'static str> {
     let blocks = || model.blocks.iter().map(|run| &run.block);
     let has = |found: fn(&Attention) -> bool| blocks().flat_map(attentions).any(found);
     let parts = [
@@ -96,7 +96,7 @@ fn whole_in_grid(model: &Model) -> Option<&'static str> {
         (has(|attention| attention.latent.is_some()), "latent attention"),
         (has(|attention| attention.qk_norm), "norms of queries and keys"),
         (model.embedding.width.is_some(), "embedding of another width"),
-        (model.head.transform || model.head.pooler, "head's own layers"),
+        (model.head.transform || model.head.pooler, "head layers"),
     ];
     parts.into_iter().find_map(|(has, what)| has.then_some(what))
 }

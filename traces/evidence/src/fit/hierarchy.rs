@@ -31,7 +31,7 @@ pub const LEAST: f64 = 0.05;
 /// of the range is then almost three standard deviations of both away.
 const LIMIT: f64 = 0.25;
 
-/// The same for what one source has of its own: no more than the physical range.
+/// The same for the unknowns of one source: no more than the physical range.
 const LIMIT_OF_SOURCE: f64 = 1.0;
 
 /// Largest τ of everything and of one source's slowness, logarithmic: no limit in practice.
@@ -79,7 +79,7 @@ impl Unknown {
 ///
 /// c: by how much everything is slower; − for rates, + for times, 0 for amounts of work. θ_k: the parameter's mean,
 /// δ_ko: the owner's difference from it, both over h_k, half of the logarithmic width of the physical range. A source has
-/// c_s and δ_ks of its own in the same places. Only what sources share makes factors: a large source decides about its own
+/// separate c_s and δ_ks in the same places. Only what sources share makes factors: a large source decides about its
 /// unknowns with all its rows, and about the others like one draw of many. `ANY` has δ = 0.
 pub fn solve(rows: &[Row]) -> Solution {
     let terms: Vec<Vec<(Unknown, f64)>> = rows.iter().map(terms).collect();
@@ -213,7 +213,7 @@ mod tests {
         }
         let mean = logarithm(&solution, "memory", ANY);
         assert!((mean + 0.15).abs() < 0.02, "{mean}");
-        // Without the runs on one generation: no factor of its own, and the mean is close to it.
+        // Without the runs on one generation: no separate factor, and the mean is close to it.
         let others: Vec<Row> =
             three_sources(TRUTH).into_iter().filter(|row| row.slopes[0].1 != "volta").collect();
         let solution = solve(&others);

@@ -37,8 +37,8 @@ impl Run {
         if let (Some(nics), Some(gigabits)) = (&mut node.nics, self.node_network_gbps)
             && gigabits > 0.0
         {
-            let own_nodes = self.gpus_per_node.map_or(1.0, |size| per_node as f64 / size.min(gpus) as f64);
-            let bandwidth = gigabits * own_nodes.max(1.0) * 1e9 / 8.0 / nics.count.value as f64;
+            let real_nodes = self.gpus_per_node.map_or(1.0, |size| per_node as f64 / size.min(gpus) as f64);
+            let bandwidth = gigabits * real_nodes.max(1.0) * 1e9 / 8.0 / nics.count.value as f64;
             nics.bandwidth.value = BytesPerSecond::new(bandwidth);
         }
         let nodes = gpus / per_node;

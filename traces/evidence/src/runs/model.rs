@@ -101,7 +101,7 @@ impl Run {
             qk_norm: false,
             latent: None,
         };
-        let block = Block { norm, norms: 2, parallel: false, attention, cross_attention: None, mlp };
+        let block = Block::sequential(norm, attention, mlp);
         let position = if gated { Position::Rotary } else { Position::Learned(sequence) };
         Ok(Model {
             name: if self.model_name.is_empty() { self.id.clone() } else { self.model_name.clone() },

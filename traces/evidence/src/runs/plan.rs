@@ -82,30 +82,20 @@ impl Run {
         let mut mesh = Mesh { context, ..Mesh::new(tensor, pipeline, data) };
         let experts = self.place_experts(&mut mesh, cluster.node.gpus.value)?;
         mesh.shard = sharding.ranks;
+        let offload = self.offload()?;
+        let sequence = self.seq_len.ok_or_else(|| NoPlan::missing("seq_len"))?;
+        let job = Job::new(sequence, global_batch, self.precision(&cluster.node.gpu)?);
         let plan = Plan {
             micro_batch,
             schedule,
             virtual_stages: schedule_stages,
             sequence_parallel,
-            tensor_scheme: "1d".into(),
-            context_scheme: "ring".into(),
             data_sharding: sharding.scheme,
             stages: stages(&model, stages_in_all, stack.cut, |index| recompute.of(index)),
-            state: Default::default(),
-            offload: self.offload()?,
-            data: Default::default(),
+            offload,
             mesh,
             experts,
-            job: Job {
-                sequence: self.seq_len.ok_or_else(|| NoPlan::missing("seq_len"))?,
-                global_batch,
-                precision: self.precision(&cluster.node.gpu)?,
-                optimizer: "adamw".into(),
-                gradient_clipping: true,
-            },
-            stack,
-            cluster,
-            model,
+            ..Plan::plain(model, stack, cluster, job)
         };
         plan.check("").map_err(|error| NoPlan::Invalid(error.to_string()))?;
         Ok(plan)

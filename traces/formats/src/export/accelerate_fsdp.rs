@@ -47,7 +47,7 @@ impl Exporter for AccelerateFsdp {
             _ => "no",
         };
         if plan.job.precision != plan.job.precision.base() {
-            coverage.omit("job.precision", format!("{precision}; lower ones by a recipe of their own"));
+            coverage.omit("job.precision", format!("{precision}; lower ones by a separate recipe"));
         }
         let mut table = Map::new();
         for (key, value) in [

@@ -35,7 +35,7 @@ impl Exporter for DeepSpeed {
         coverage.omit("model", "the script makes the model");
         coverage.omit("job.sequence", "the script makes the sequences");
         coverage.omit("cluster", "the launcher's hostfile says it");
-        coverage.omit("stack", "the script's kernels, and DeepSpeed's own overlap");
+        coverage.omit("stack", "the script's kernels, and DeepSpeed's overlap");
         let mut table = Map::new();
         batch(plan, coverage, &mut table);
         precision(plan, coverage, &mut table);

@@ -175,7 +175,7 @@ fn cluster(plan: &Plan) -> String {
 fn schedule(plan: &Plan) -> String {
     match &plan.schedule {
         ScheduleChoice::Named(name) => name.clone(),
-        ScheduleChoice::Actions(custom) => text::write(custom.own_lists()),
+        ScheduleChoice::Actions(custom) => text::write(custom.action_lists()),
     }
 }
 

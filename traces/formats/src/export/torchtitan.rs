@@ -121,7 +121,7 @@ impl Exporter for TorchTitan {
 
     fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
         coverage.omit("cluster", LAUNCHER);
-        coverage.omit("stack", "torchtitan's own kernels and overlap");
+        coverage.omit("stack", "torchtitan's kernels and overlap");
         let (parallelism, csv) = parallelism(plan, coverage);
         let document = Document {
             model: model(plan, coverage),
@@ -343,7 +343,7 @@ fn pipeline(plan: &Plan, coverage: &mut Coverage, out: &mut Parallelism) -> Opti
     out.pipeline_parallel_microbatch_size = Some(plan.micro_batch);
     out.module_fqns_per_model_part = Some(modules(plan));
     let lists = match &plan.schedule {
-        ScheduleChoice::Actions(custom) => custom.own_lists().clone(),
+        ScheduleChoice::Actions(custom) => custom.action_lists().clone(),
         ScheduleChoice::Named(_) => plan.schedule().lists(plan.pipeline_shape()),
     };
     let known = SCHEDULES.iter().find(|(name, _)| plan.schedule == *name).or_else(|| {

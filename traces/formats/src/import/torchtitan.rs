@@ -192,8 +192,9 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     plan.virtual_stages = (counts.len() / p).max(1);
     if let ScheduleChoice::Actions(custom) = &plan.schedule {
         let shape = plan.pipeline_shape();
-        let matches =
-            |known: &&&dyn Schedule| known.check(shape).is_ok() && known.lists(shape) == *custom.own_lists();
+        let matches = |known: &&&dyn Schedule| {
+            known.check(shape).is_ok() && known.lists(shape) == *custom.action_lists()
+        };
         if let Some(known) = SCHEDULES.iter().find(matches) {
             plan.schedule = known.name().into();
         }

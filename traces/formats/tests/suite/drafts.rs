@@ -20,28 +20,14 @@ pub fn plain() -> Plan {
     let model = preset("gpt2").unwrap();
     Plan {
         micro_batch: 2,
-        schedule: "1f1b".into(),
-        virtual_stages: 1,
-        sequence_parallel: false,
-        tensor_scheme: "1d".into(),
-        context_scheme: "ring".into(),
         data_sharding: "zero1".into(),
-        stages: vec![StageBlocks(vec![Recompute::None; model.layers()])],
-        state: Default::default(),
-        offload: Default::default(),
-        data: Default::default(),
         mesh: Mesh::new(1, 1, 8),
-        experts: Default::default(),
-        job: Job {
-            sequence: 1024,
-            global_batch: 64,
-            precision: Precision::Bf16,
-            optimizer: "adamw".into(),
-            gradient_clipping: true,
-        },
-        stack: Stack::from_name("megatron-core").unwrap(),
-        cluster: Cluster::from_name("dgx-h100:1").unwrap(),
-        model,
+        ..Plan::plain(
+            model,
+            Stack::from_name("megatron-core").unwrap(),
+            Cluster::from_name("dgx-h100:1").unwrap(),
+            Job::new(1024, 64, Precision::Bf16),
+        )
     }
 }
 

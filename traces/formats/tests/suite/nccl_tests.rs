@@ -133,7 +133,7 @@ fn the_time_of_day_gives_the_date() {
 }
 
 #[test]
-fn amd_prints_its_own_names() {
+fn amd_prints_other_names() {
     let text =
         NEW.replace("# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807\n", "").replace(
             "# Using devices",
@@ -151,7 +151,7 @@ fn groups_side_by_side_are_counted() {
     let text =
         NEW.replace("Rank  1 Group  0", "Rank  1 Group  1").replace("Rank  3 Group  0", "Rank  3 Group  1");
     assert_eq!(one(&text).group, Some(LoggedGroup { nodes: 2, ranks_per_node: 1, groups: 2 }));
-    // Each node a group of its own: no two on the same node.
+    // Each node a separate group: no two on the same node.
     let text =
         NEW.replace("Rank  2 Group  0", "Rank  2 Group  1").replace("Rank  3 Group  0", "Rank  3 Group  1");
     assert_eq!(one(&text).group, Some(LoggedGroup { nodes: 1, ranks_per_node: 2, groups: 1 }));

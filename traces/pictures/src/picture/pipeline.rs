@@ -225,7 +225,7 @@ fn draw_shares(
 }
 
 /// Extents in groups of up to `most` actions. An idle time longer than the action after it ends a group, which would
-/// hide it otherwise. Work outside of the actions is a group of its own.
+/// hide it otherwise. Work outside of the actions is a separate group.
 fn groups(extents: &[Extent], most: usize) -> Vec<&[Extent]> {
     let mut groups = Vec::new();
     let mut rest = extents;

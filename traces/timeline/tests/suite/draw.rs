@@ -90,7 +90,7 @@ fn an_action_of_a_cells_length_never_disappears() {
 
 #[test]
 fn an_action_lasts_from_its_first_to_its_last_span_on_the_compute_stream_that_is_no_wait() {
-    // Waits 0..10 for a message that arrives 10..20, computes 20..30 and 40..50, waits until 60; its own message
+    // Waits 0..10 for a message that arrives 10..20, computes 20..30 and 40..50, waits until 60; its message
     // leaves 50..70 on another stream.
     let mut draft = Draft::new(&[(0, 1, 0)]);
     draft.call(0, "0F0").span(Stream::Compute, Activity::Wait, 0, 10);

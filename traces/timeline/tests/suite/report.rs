@@ -156,7 +156,7 @@ fn the_peak_of_memory_says_when_and_of_what() {
 }
 
 #[test]
-fn a_kind_has_a_peak_of_its_own() {
+fn each_kind_has_a_separate_peak() {
     // Gradients peak at 40 while activations are gone; the total peaks before, with 90 of activations alone.
     let mut draft = Draft::new(&[(0, 1, 0)]);
     draft.call(0, "0F0").compute(0, 10);

@@ -71,14 +71,14 @@ impl<'a> Post<'a> {
     /// Sends what this process runs and waits until all others have sent the same. No collective of MPI's does it: that would
     /// keep a core busy until the last one comes.
     pub fn rendezvous(&mut self, fingerprint: u64, until: Instant) -> Result<(), &'static str> {
-        let own = Payload::Bytes(fingerprint.to_le_bytes().to_vec());
+        let hello = Payload::Bytes(fingerprint.to_le_bytes().to_vec());
         let others = (0..self.world.size() as usize).filter(|other| *other != self.rank);
-        self.taken = others.map(|other| (other, words(HELLO, &own))).collect();
+        self.taken = others.map(|other| (other, words(HELLO, &hello))).collect();
         let count = self.taken.len();
         loop {
             self.receive();
             self.send();
-            if self.hellos.iter().any(|hello| *hello != own) {
+            if self.hellos.iter().any(|other| *other != hello) {
                 return Err("a process runs another plan or with other settings");
             }
             if self.hellos.len() == count {

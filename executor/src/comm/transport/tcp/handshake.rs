@@ -41,9 +41,9 @@ pub(super) fn connect_all(
 /// Rank 0: waits for all others and sends each the addresses of all.
 fn receive_all(place: &Rendezvous, master: &str, fingerprint: u64) -> io::Result<Vec<Option<TcpStream>>> {
     let until = Instant::now() + place.patience;
-    let own = address(master)?;
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, own.port()))
-        .map_err(|error| explained(error, &format!("cannot listen at port {}", own.port())))?;
+    let master = address(master)?;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, master.port()))
+        .map_err(|error| explained(error, &format!("cannot listen at port {}", master.port())))?;
     let mut streams: Vec<Option<TcpStream>> = (0..place.world).map(|_| None).collect();
     let mut addresses = vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)); place.world];
     for missing in (1..place.world).rev() {
@@ -82,7 +82,7 @@ fn join(place: &Rendezvous, master: &str, fingerprint: u64) -> io::Result<Vec<Op
     let port = u64::from(listener.local_addr()?.port());
     let hello: Hello = [place.rank as u64, place.world as u64, fingerprint, port];
     let turned_away =
-        |error| explained(error, "rank 0 has ended or turned this one away: its own message says why");
+        |error| explained(error, "rank 0 has ended or turned this one away: its message says why");
     introduce(&mut first, &hello).map_err(turned_away)?;
     let mut addresses = Vec::new();
     for _ in 0..place.world {

@@ -16,7 +16,7 @@ use trainwright_kernels::cuda::dropout::Drops;
 /// What a pass writes.
 pub(super) struct Written<'a> {
     pub buffers: Vec<DeviceSlice>,
-    /// The attention that writes into such buffers.
+    /// The attention that writes into buffers at these addresses.
     pub into: &'a dyn Fn(&[Address]) -> attention::Attention,
     /// What is compared of them.
     pub arrays: Vec<Array>,
@@ -45,9 +45,9 @@ pub(super) struct Array {
 }
 
 /// How far results in bf16 may be apart, ‖library's − ours‖ / ‖ours‖: either may be half of that off the exact ones, which is the
-/// tolerance of the kernels' own check.
+/// tolerance of the check of the kernels.
 const OUTPUTS: f64 = 2e-2;
-/// The same of sums that are in f32, of products of numbers in bf16.
+/// Tolerance for sums in f32 over products of bf16 numbers.
 const LOGARITHMS: f64 = 1e-3;
 
 impl Array {
@@ -85,7 +85,7 @@ pub(super) struct Tried {
 }
 
 /// All that decides how it is done.
-fn shape_of(own: &attention::Attention) -> attention::Attention {
+fn shape_of(operands: &attention::Attention) -> attention::Attention {
     let null = Address::NULL;
     attention::Attention {
         q: null,
@@ -99,8 +99,8 @@ fn shape_of(own: &attention::Attention) -> attention::Attention {
         k_gradient: null,
         v_gradient: null,
         // Where probabilities begin in the sequence and which step it is decide nothing.
-        drops: Drops { threshold: own.drops.threshold, ..Drops::default() },
-        ..*own
+        drops: Drops { threshold: operands.drops.threshold, ..Drops::default() },
+        ..*operands
     }
 }
 
@@ -110,14 +110,14 @@ impl Cuda {
         if self.attending.borrow().asked != Asked::Yes {
             return false;
         }
-        let own = written.attention();
-        let shape = shape_of(&own);
+        let operands = written.attention();
+        let shape = shape_of(&operands);
         let is_it = |tried: &Tried| tried.pass == pass && tried.shape == shape;
         let known = self.attending.borrow().tried.iter().position(is_it);
         let done = match known.map(|known| self.attending.borrow().tried[known].does) {
             Some(false) => return false,
-            Some(true) => self.by_library(&own, pass),
-            None => self.by_library(&own, pass).and_then(|()| self.compare(pass, written)),
+            Some(true) => self.by_library(&operands, pass),
+            None => self.by_library(&operands, pass).and_then(|()| self.compare(pass, written)),
         };
         let attending = &mut *self.attending.borrow_mut();
         let does = done.is_ok();
@@ -136,14 +136,14 @@ impl Cuda {
     }
 
     /// Lets the library do it, or says why it does not.
-    fn by_library(&self, own: &attention::Attention, pass: Pass) -> Result<(), String> {
-        let bytes = self.memory.borrow_mut().device.fuses(own, pass)?;
+    fn by_library(&self, operands: &attention::Attention, pass: Pass) -> Result<(), String> {
+        let bytes = self.memory.borrow_mut().device.fuses(operands, pass)?;
         let workspace = self.try_far(bytes).map_err(|error| error.to_string())?;
         let memory = &mut *self.memory.borrow_mut();
         match memory.fault {
             // Whatever went wrong before ends the run.
             Some(_) => Ok(()),
-            None => memory.device.attend(own, pass, workspace.at()).map_err(|error| error.to_string()),
+            None => memory.device.attend(operands, pass, workspace.at()).map_err(|error| error.to_string()),
         }
     }
 
@@ -156,7 +156,7 @@ impl Cuda {
         let ours: Result<Vec<_>, DeviceError> = written.buffers.iter().map(like).collect();
         let (ours, _held): (Vec<DeviceSlice>, Vec<Scratch>) =
             ours.map_err(|error| format!("there is no memory to check it in: {error}"))?.into_iter().unzip();
-        self.own_attention(&written.into(&ours), pass);
+        self.attention_by_our_kernels(&written.into(&ours), pass);
         for array in &written.arrays {
             let of = |buffers: &[DeviceSlice]| self.on_host_now(buffers[array.buffer]);
             let difference = array.difference(&of(&written.buffers), &of(&ours));
@@ -232,29 +232,31 @@ mod tests {
         let take = |row, seed| device.take(numbers(tokens * row, seed), Number::Bf16);
         let (qkv, gradient) = (take(LAYER.row(), 1), take(LAYER.output_row(), 500));
         let once = || {
-            let [heads, left] = device.attention(&LAYER, qkv.slice());
+            let [heads, left] = device.attention(&LAYER, None, qkv.slice());
             let output =
                 AttentionOutput { heads: heads.slice(), left: left.slice(), gradient: gradient.slice() };
-            let to_qkv = device.attention_gradient(&LAYER, AttentionGradient { qkv: qkv.slice(), output });
-            [&heads, &left, &to_qkv].map(|own| device.read(own.slice()).into_owned())
+            let to_qkv =
+                device.attention_gradient(&LAYER, None, AttentionGradient { qkv: qkv.slice(), output });
+            [&heads, &left, &to_qkv].map(|numbers| device.read(numbers.slice()).into_owned())
         };
         let first = once();
         between();
         [first, once()]
     }
 
-    /// The same by a library with a fault from the beginning, or after the first time; `None` without a C++ compiler.
+    /// `twice` with a library that has a fault from the beginning, or after the first time; `None` without a C++ compiler.
     fn run(by: AttentionBy, faults: [Option<(Pass, AttentionFaultKind)>; 2]) -> Option<Ran> {
-        let mut own = match emulator() {
-            Ok(own) => own,
+        let mut emulator = match emulator() {
+            Ok(emulator) => emulator,
             Err(error) => {
                 println!("skipped: {error}");
                 return None;
             }
         };
         let fault = AttentionFault::default();
-        own.set_attention_fault(AttentionFault::clone(&fault));
-        let device = Rc::new(Cuda::new(Box::new(own), Number::Bf16, Attending::new(by, Number::Bf16, false)));
+        emulator.set_attention_fault(AttentionFault::clone(&fault));
+        let device =
+            Rc::new(Cuda::new(Box::new(emulator), Number::Bf16, Attending::new(by, Number::Bf16, false)));
         let _here = CurrentDevice::set(Rc::clone(&device) as Rc<dyn Device>);
         *fault.lock().unwrap() = faults[0];
         let made = twice(&device, || *fault.lock().unwrap() = faults[1]);
@@ -266,7 +268,7 @@ mod tests {
     #[test]
     fn who_is_right_does_it_and_who_is_wrong_or_fails_does_not() {
         use AttentionFaultKind::{Fails, WrongNumbers};
-        let Some((ours, _, none)) = run(AttentionBy::Own, [None; 2]) else { return };
+        let Some((ours, _, none)) = run(AttentionBy::Ours, [None; 2]) else { return };
         assert!(none.is_empty());
         let (theirs, said, tried) = run(AttentionBy::Cudnn, [None; 2]).unwrap();
         assert_eq!(said, "cuDNN, emulated");

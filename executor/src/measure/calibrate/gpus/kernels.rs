@@ -229,7 +229,7 @@ fn one_attention(
     let size = Number::Bf16.size();
     let qkv = bench.random(Number::Bf16, tokens * columns)?;
     let gradients = bench.device.allocate(tokens * columns * size)?;
-    let own = Attention {
+    let operands = Attention {
         o: bench.device.allocate(tokens * heads * head_dim * size)?,
         logarithms: bench.device.allocate(statistics * size_of::<f32>())?,
         o_gradient: bench.random(Number::Bf16, tokens * heads * head_dim)?,
@@ -251,19 +251,21 @@ fn one_attention(
             version: FlashVersion::Best,
         })
     };
-    let mut timed = |pass, direction| Ok(row(kernel(direction), time_attention(bench, &own, pass)?));
+    let mut timed = |pass, direction| Ok(row(kernel(direction), time_attention(bench, &operands, pass)?));
     // Backward reads what forward has left.
     Ok([timed(Pass::Forward, Direction::Forward)?, timed(backward, Direction::Backward)?])
 }
 
-fn time_attention(bench: &mut Bench, own: &Attention, pass: Pass) -> Result<f64, DeviceError> {
-    if let Ok(bytes) = bench.device.fuses(own, pass) {
+fn time_attention(bench: &mut Bench, operands: &Attention, pass: Pass) -> Result<f64, DeviceError> {
+    if let Ok(bytes) = bench.device.fuses(operands, pass) {
         let workspace = bench.device.allocate(bytes.max(1))?;
-        return Ok(bench.time(|device| device.attend(own, pass, workspace))?.seconds);
+        return Ok(bench.time(|device| device.attend(operands, pass, workspace))?.seconds);
     }
     let launches = match pass {
-        Pass::Forward => own.forward(Number::Bf16).pop().into_iter().collect(),
-        Pass::Backward | Pass::DeterministicBackward => own.backward(Number::Bf16).pop().unwrap_or_default(),
+        Pass::Forward => operands.forward(Number::Bf16).pop().into_iter().collect(),
+        Pass::Backward | Pass::DeterministicBackward => {
+            operands.backward(Number::Bf16).pop().unwrap_or_default()
+        }
     };
     let all = bench.time(|device| launches.iter().try_for_each(|launch| device.launch(launch)))?;
     Ok(all.seconds)

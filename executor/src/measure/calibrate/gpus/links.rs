@@ -17,7 +17,7 @@ use trainwright_spec::units::{Bytes, Seconds};
 pub enum LinkKind {
     /// A launch of a kernel that does next to nothing, enqueued by the host one after the other.
     Launch,
-    /// The same in a graph of many of them.
+    /// A launch of that kernel in a graph of many launches.
     LaunchInGraph,
     /// A copy out of the GPU into pinned memory.
     ToHost,
@@ -110,7 +110,7 @@ pub(super) fn largest(shapes: &Shapes) -> usize {
     shapes.bytes.iter().max().copied().unwrap_or(0)
 }
 
-/// Does some work with the address of `bytes` bytes on a machine's second GPU, which a thread of its own has open.
+/// Does some work with the address of `bytes` bytes on a machine's second GPU, which a separate thread has open.
 ///
 /// # Errors
 /// Of that device, or of the work.
@@ -149,7 +149,7 @@ const COLLECTIVES: [CollectiveKind; 3] =
 /// Runs of each size in a sample, the same on all ranks.
 const RUNS: usize = 5;
 
-/// Collectives among the first two, four, … and all GPUs, each a rank with a thread of its own.
+/// Collectives among the first two, four, … and all GPUs, each a rank in a separate thread.
 ///
 /// # Errors
 /// Of any of them.
@@ -194,8 +194,8 @@ fn sweeps(
     groups: &[(usize, GroupName)],
 ) -> Result<Vec<MeasuredSweep>, DeviceError> {
     let mut device = (devices.open)(place)?;
-    let own = || groups.iter().enumerate().filter(|(_, (size, _))| place < *size);
-    for (group, (size, name)) in own() {
+    let joined = || groups.iter().enumerate().filter(|(_, (size, _))| place < *size);
+    for (group, (size, name)) in joined() {
         device.enter(group, Membership { name: *name, place, size: *size })?;
     }
     let shapes = Shapes::of(devices);
@@ -203,22 +203,22 @@ fn sweeps(
     let mut bench = Bench::new(&mut *device, shapes.effort);
     let [from, to] = [bench.random(Number::Bf16, most / 2)?, bench.random(Number::Bf16, most / 2)?];
     let mut sweeps = Vec::new();
-    for (group, (size, _)) in own() {
+    for (group, (size, _)) in joined() {
         for collective in COLLECTIVES {
             let mut rows = Vec::new();
             for bytes in shapes.bytes {
                 // Every rank's share is as long.
                 let share = bytes / Number::Bf16.size() / size;
-                let whole = share * size;
+                let count = share * size;
                 let work = match collective {
                     CollectiveKind::AllGather => Collective::AllGather { from, to, count: share },
                     CollectiveKind::ReduceScatter => Collective::ReduceScatter { from, to, count: share },
-                    _ => Collective::AllReduce { x: from, count: whole },
+                    _ => Collective::AllReduce { x: from, count },
                 };
                 let meet = |device: &mut dyn Device| device.collective(group, work, Number::Bf16);
                 meet(bench.device)?;
                 let timed = bench.time_runs(RUNS, meet)?;
-                let bytes = Bytes::new((whole * Number::Bf16.size()) as f64);
+                let bytes = Bytes::new((count * Number::Bf16.size()) as f64);
                 rows.push(MeasuredTime { bytes, time: Seconds::new(timed.seconds) });
             }
             sweeps.push(MeasuredSweep { collective, nodes: 1, ranks_per_node: *size, groups: 1, rows });

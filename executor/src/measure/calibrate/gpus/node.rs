@@ -22,7 +22,7 @@ impl Best<'_> {
     /// FLOP/s of products.
     fn products(&self, precision: Precision) -> Option<f64> {
         let suits =
-            |kernel: &Kernel| matches!(kernel, Kernel::Gemm { precision: own, .. } if *own == precision);
+            |kernel: &Kernel| matches!(kernel, Kernel::Gemm { precision: of, .. } if *of == precision);
         self.of(suits, |kernel| kernel.flops().get())
     }
 
@@ -91,7 +91,7 @@ fn figures(gpu: &mut Gpu, is_known: bool, about: &About, kernels: &DeviceProfile
     let best = Best(kernels);
     let sourced = |value: f64| Sourced::new(value, source.to_string());
     let part =
-        |reached: Option<f64>, whole: f64| reached.map(|reached| sourced((reached / whole).clamp(0.01, 1.0)));
+        |reached: Option<f64>, most: f64| reached.map(|reached| sourced((reached / most).clamp(0.01, 1.0)));
     gpu.memory = Sourced::new(Bytes::new(about.memory as f64), source);
     gpu.multiprocessors = Sourced::new(about.multiprocessors, source);
     if !is_known {

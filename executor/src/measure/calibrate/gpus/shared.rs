@@ -15,8 +15,8 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// The GPUs of this machine as what the ranks of a plan share, with the steps of collectives on them; `None` if each rank has one of its
-/// own.
+/// The GPUs of this machine as what the ranks of a plan share, with the steps of collectives on them; `None` if each rank has a separate
+/// GPU.
 ///
 /// # Errors
 /// `Device` if it fails.

@@ -24,9 +24,9 @@ struct Heads {
 impl Heads {
     /// The columns of a member's. Where there are fewer heads than members several have the same.
     fn of(self, member: usize) -> Range<usize> {
-        let own = self.count.div_ceil(self.members);
+        let share = self.count.div_ceil(self.members);
         let first = member * self.count / self.members;
-        first * self.width..(first + own) * self.width
+        first * self.width..(first + share) * self.width
     }
 }
 
@@ -68,16 +68,16 @@ impl Exchange<'_> {
         let keys = heads(kernel.kv_heads, kernel.head_dim);
         let values = heads(kernel.kv_heads, kernel.value_head_dim);
         // The kernel is that of the heads here once all three have come.
-        let all = |own: Heads| Heads { count: own.count * members, ..own };
-        let of_keys = |own: Heads| Heads { count: work.alone.kv_heads, ..own };
+        let all = |heads: Heads| Heads { count: heads.count * members, ..heads };
+        let of_keys = |heads: Heads| Heads { count: work.alone.kv_heads, ..heads };
         let outputs = heads(kernel.heads, kernel.value_head_dim);
         match travels {
             Travels::Queries => work.queries = self.to_heads(queries, &work.queries, communicator)?,
             Travels::Keys | Travels::Values => {
-                let own = if travels == Travels::Keys { keys } else { values };
-                let pair = work.held.back_mut().expect("the rank's own are there");
+                let heads = if travels == Travels::Keys { keys } else { values };
+                let pair = work.held.back_mut().expect("the rank's keys and values are there");
                 let which = &mut pair[usize::from(travels == Travels::Values)];
-                *which = self.to_heads(own, which, communicator)?;
+                *which = self.to_heads(heads, which, communicator)?;
                 if travels == Travels::Values {
                     work.kernel.heads /= members;
                     work.kernel.kv_heads = kernel.kv_heads.div_ceil(members);
@@ -89,7 +89,7 @@ impl Exchange<'_> {
             Travels::Outputs => {
                 work.finish(self.device);
                 let output = work.output.as_ref().expect("it was just finished");
-                work.own_output = Some(self.to_tokens(all(outputs), output, communicator)?);
+                work.token_output = Some(self.to_tokens(all(outputs), output, communicator)?);
             }
             Travels::OutputGradients => {
                 let back = work.back.as_mut().expect("backward has begun");
@@ -111,7 +111,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// From all heads of own tokens to own heads of all members' tokens.
+    /// From all heads of this rank's tokens to this rank's heads of all members' tokens.
     fn to_heads(&self, heads: Heads, part: &Part, communicator: &mut Communicator) -> Result<Part, Fault> {
         let rows = part.rows.on_host();
         let messages = (0..heads.members).map(|member| rows.columns(heads.of(member)).into_vec()).collect();
@@ -128,8 +128,8 @@ impl Exchange<'_> {
         let part = part.on_host();
         let messages = (0..heads.members).map(|member| part.at_all(self.sizes, positions(member))).collect();
         let received = communicator.all_to_all(self.members, messages)?;
-        let own = positions(self.members.place).to_vec();
-        let tokens: usize = own.iter().map(ExactSizeIterator::len).sum();
+        let here = positions(self.members.place).to_vec();
+        let tokens: usize = here.iter().map(ExactSizeIterator::len).sum();
         let mut rows = Tensor::zeros(tokens * self.sizes.batch, heads.count * heads.width);
         for (member, data) in received.into_iter().enumerate() {
             let columns = heads.of(member);
@@ -138,7 +138,7 @@ impl Exchange<'_> {
                 elementwise::add(&mut row[columns.clone()], data);
             }
         }
-        Ok(Part { positions: own, rows: rows.onto(self.device) })
+        Ok(Part { positions: here, rows: rows.onto(self.device) })
     }
 
     /// Keys and values, or their gradients, go to a neighbour: in backward the other way.
@@ -165,9 +165,9 @@ impl Exchange<'_> {
         let received = communicator.pass_on(self.members, to, data)?;
         let mut rest = &received[..];
         let mut take = |like: &Part, positions: &[Range<usize>]| {
-            let (own, behind) = rest.split_at(like.rows.slice().len());
+            let (numbers, behind) = rest.split_at(like.rows.slice().len());
             rest = behind;
-            let rows = Tensor::take_to(self.device, own.to_vec(), like.rows.width());
+            let rows = Tensor::take_to(self.device, numbers.to_vec(), like.rows.width());
             Part { positions: positions.to_vec(), rows }
         };
         let mut pairs = message.iter().map(|[keys, values]| {
@@ -205,14 +205,14 @@ impl Exchange<'_> {
         let which = usize::from(matches!(travels, Travels::Values | Travels::ValueGradients));
         let members = &self.members.ranks;
         if matches!(travels, Travels::Keys | Travels::Values) {
-            let pair = work.held.back_mut().expect("the rank's own are there");
+            let pair = work.held.back_mut().expect("the rank's keys and values are there");
             work.kept.get_or_insert_with(|| pair.clone());
-            let own = &pair[which];
-            let sent = vec![self.device.read(own.rows.slice()).into_owned(); members.len()];
+            let part = &pair[which];
+            let sent = vec![self.device.read(part.rows.slice()).into_owned(); members.len()];
             let received = communicator.all_to_all(self.members, sent)?;
-            let positions = |member: usize| self.sizes.positions_around(members[member], &own.positions);
+            let positions = |member: usize| self.sizes.positions_around(members[member], &part.positions);
             let parts = received.into_iter().enumerate().map(|(member, data)| (positions(member), data));
-            let width = own.rows.width();
+            let width = part.rows.width();
             pair[which] = Part::together(self.sizes, parts.collect(), width).onto(self.device);
             return Ok(());
         }
@@ -221,11 +221,11 @@ impl Exchange<'_> {
         let part = &mut to_pair[which];
         let like = &to_queries.positions;
         let positions = |member: usize| self.sizes.positions_around(members[member], like);
-        let whole = part.on_host();
+        let gradients = part.on_host();
         let messages =
-            (0..members.len()).map(|member| whole.at_all(self.sizes, &positions(member))).collect();
+            (0..members.len()).map(|member| gradients.at_all(self.sizes, &positions(member))).collect();
         let received = communicator.all_to_all(self.members, messages)?;
-        let own = positions(self.members.place);
+        let here = positions(self.members.place);
         let width = part.rows.width();
         let mut sum: Option<Vec<f32>> = None;
         for data in received {
@@ -235,7 +235,7 @@ impl Exchange<'_> {
             }
         }
         let rows = Tensor::take_to(self.device, sum.expect("a group has members"), width);
-        *part = Part { positions: own, rows };
+        *part = Part { positions: here, rows };
         Ok(())
     }
 }

@@ -146,7 +146,7 @@ impl Drop for Draft {
     }
 }
 
-/// The result of a call, with cuDNN's own message if it failed.
+/// The result of a call, with cuDNN's message if it failed.
 pub(super) fn done(call: &str, status: sys::cudnnStatus_t) -> Result<(), DeviceError> {
     if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
         return Ok(());

@@ -50,7 +50,7 @@ impl Target {
         Ok(Target::Properties(made.finalize()?))
     }
 
-    /// The first engine in cuDNN's own order that needs at most `most` bytes of workspace.
+    /// The first engine in cuDNN's order that needs at most `most` bytes of workspace.
     pub fn plan(&self, shape: &AttentionShape, version: usize, most: usize) -> Result<Plan, DeviceError> {
         let none = |reason: String| DeviceError::NoAlgorithm(format!("attention by cuDNN: {reason}"));
         let (last, tile) = LAST_WITHOUT_REST;

@@ -246,7 +246,7 @@ impl Device for Gpu {
 
     fn capture(&mut self, recorded: &[Recorded]) -> Result<device::Graph, DeviceError> {
         let on = self.streams[0].0;
-        let graph = Graph::capture(on, || self.with_own_events(|gpu| enqueue(gpu, recorded)));
+        let graph = Graph::capture(on, || self.with_separate_events(|gpu| enqueue(gpu, recorded)));
         // After an error any stream may be selected.
         self.selected = 0;
         graph.map(device::Graph::new)

@@ -49,7 +49,7 @@ fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
             Some(run) if run.block.mlp == mlp => run.count += 1,
             _ => {
                 let attention = attention.clone();
-                let block = Block { norm, norms: 2, parallel: false, attention, cross_attention: None, mlp };
+                let block = Block::sequential(norm, attention, mlp);
                 blocks.push(BlockRun { count: 1, block });
             }
         }
@@ -142,14 +142,14 @@ fn attention(request: &Request, given: &Arguments, hidden: usize) -> Result<Atte
         kv_rank: given.count_or("--kv-lora-rank", 32, RANK)?,
         rotary_head_dim,
     };
-    let own_width = given.count_or("--qk-head-dim", 128, HEAD_DIM)?;
+    let plain_width = given.count_or("--qk-head-dim", 128, HEAD_DIM)?;
     let value_head_dim = given.count_or("--v-head-dim", 128, HEAD_DIM)?;
     if !given.has("--multi-latent-attention") {
         return Ok(plain);
     }
     Ok(Attention {
         kv_heads: heads,
-        head_dim: own_width + rotary_head_dim,
+        head_dim: plain_width + rotary_head_dim,
         value_head_dim,
         rotary_head_dim: None,
         qk_norm: false,
