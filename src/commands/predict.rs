@@ -47,7 +47,8 @@ fn write_scoreboard(
         path: folder.to_string(),
         source,
     })?;
-    let page = ("page.md", scoreboard::page(rows, summary, calibration));
+    let comparisons = unseen_sources(rows, calibration)?;
+    let page = ("page.md", scoreboard::page(rows, summary, calibration, &comparisons));
     let reliability = ("reliability.md", reliability::page(rows));
     for (name, content) in [page, reliability].into_iter().chain(scoreboard::pictures(rows)) {
         let path = format!("{}/{name}", folder.trim_end_matches('/'));
@@ -55,4 +56,16 @@ fn write_scoreboard(
     }
     let path = format!("{}/forecasts.csv", folder.trim_end_matches('/'));
     output::save("--scoreboard", &path, scoreboard::forecasts(rows))
+}
+
+/// The section on sources that the calibration has no run of, which are forecast again with the catalog alone.
+fn unseen_sources(rows: scoreboard::Rows, calibration: &Calibration) -> Result<String, CliError> {
+    let unseen = |(run, _): &&scoreboard::Row| {
+        run.as_ref().is_ok_and(|run| scoreboard::unseen::is_unseen(run, calibration))
+    };
+    let fitted: Vec<_> = rows.iter().filter(unseen).copied().collect();
+    let runs: Vec<_> = fitted.iter().map(|(run, _)| (*run).clone()).collect();
+    let catalog = forecasts(&runs, &inputs::calibration::calibration("none")?);
+    let catalog: Vec<_> = runs.iter().zip(&catalog).collect();
+    Ok(scoreboard::unseen::section(&fitted, &catalog, calibration))
 }
