@@ -1,5 +1,7 @@
 //! The scoreboard: a page on how forecasts compare with measurements, with its pictures and the forecasts behind it.
 
+pub mod peers;
+pub mod statements;
 pub mod unseen;
 
 use super::table::Table;
