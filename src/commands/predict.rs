@@ -75,7 +75,14 @@ fn comparisons(cases: &str, rows: scoreboard::Rows, calibration: &Calibration) -
     if let Some(path) = beside(cases, "peers.csv") {
         let peers =
             peers::read(inputs::text(None, &path)?.as_bytes()).map_err(|fault| invalid(&path, fault))?;
-        sections.push_str(&scoreboard::peers::section(&peers::compare(&peers, &ours(rows, &catalog))));
+        let kinds = [
+            ("all", ours(rows, &catalog, |_| true)),
+            ("quality A", ours(rows, &catalog, |run| run.quality == "A")),
+        ];
+        let compared = kinds
+            .iter()
+            .flat_map(|(kind, ours)| peers::compare(&peers, ours).into_iter().map(|errors| (*kind, errors)));
+        sections.push_str(&scoreboard::peers::section(&compared.collect::<Vec<_>>()));
     }
     Ok(sections)
 }
@@ -104,11 +111,16 @@ fn statements(path: &str, calibration: &Calibration) -> Result<String, CliError>
     Ok(scoreboard::statements::section(&statements.collect::<Result<Vec<_>, CliError>>()?))
 }
 
-/// The runs with a measured time and both forecasts.
-fn ours<'a>(rows: scoreboard::Rows<'a>, catalog: scoreboard::Rows<'a>) -> Vec<Ours<'a>> {
+/// The runs that count with a measured time and both forecasts.
+fn ours<'a>(
+    rows: scoreboard::Rows<'a>,
+    catalog: scoreboard::Rows<'a>,
+    counts: fn(&Run) -> bool,
+) -> Vec<Ours<'a>> {
     let run = |((run, fitted), (_, catalog)): (&scoreboard::Row<'a>, &scoreboard::Row<'a>)| {
         let (run, fitted, catalog) = (run.as_ref().ok()?, fitted.as_ref().ok()?, catalog.as_ref().ok()?);
         let forecasts = [fitted.step_seconds, catalog.step_seconds];
+        counts(run).then_some(())?;
         Some(Ours { id: &run.id, measured: run.step_seconds()?, forecasts })
     };
     rows.iter().zip(catalog).filter_map(run).collect()

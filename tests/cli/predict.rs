@@ -138,10 +138,10 @@ fn the_page_compares_with_unseen_sources_statements_and_peers() {
     check("Sources that no fit has seen", "| a | 2 | 45.8 / 45.8 / 62.5 / -20.8 |");
     assert!(!section("Sources that no fit has seen").contains("mosaic"));
     check("Quality A without the slowest runs", "2 rows took at most 2 times their forecast: median 37.5 %");
-    check(
-        "Other simulators on the same rows",
-        "| other 1.0 | 2026-01-01 | 1 | 100.0 / 100.0 | 25.0 / 25.0 |",
-    );
+    for kind in ["all", "quality A"] {
+        let row = format!("| other 1.0 | 2026-01-01 | {kind} | 1 | 100.0 / 100.0 | 25.0 / 25.0 |");
+        check("Other simulators on the same rows", &row);
+    }
     check("Public statements", "1 of 2 ranges hold the stated time");
     check("Public statements", "**b-2**: a rate. Assumed: the layout.");
 

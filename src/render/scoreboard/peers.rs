@@ -3,19 +3,20 @@
 use crate::render::table::Table;
 use trainwright_evidence::peers::PeerErrors;
 
-/// The section; nothing without peers.
-pub fn section(peers: &[PeerErrors]) -> String {
+/// The section, for errors on rows of each kind, by its name; nothing without peers.
+pub fn section(peers: &[(&str, PeerErrors)]) -> String {
     if peers.is_empty() {
         return String::new();
     }
     let cell = |(median, mean): (f64, f64)| format!("{:.1} / {:.1}", 100.0 * median, 100.0 * mean);
     let table = Table::of(peers)
-        .left("peer", |peer| format!("{} {}", peer.peer, peer.version))
-        .left("run on", |peer| &peer.date)
-        .right("common rows", |peer| peer.rows)
-        .right("peer", move |peer| cell(peer.errors[0]))
-        .right("Trainwright", move |peer| cell(peer.errors[1]))
-        .right("catalog alone", move |peer| cell(peer.errors[2]))
+        .left("peer", |(_, peer)| format!("{} {}", peer.peer, peer.version))
+        .left("run on", |(_, peer)| &peer.date)
+        .left("rows", |(kind, _)| kind)
+        .right("common rows", |(_, peer)| peer.rows)
+        .right("peer", move |(_, peer)| cell(peer.errors[0]))
+        .right("Trainwright", move |(_, peer)| cell(peer.errors[1]))
+        .right("catalog alone", move |(_, peer)| cell(peer.errors[2]))
         .markdown();
     format!(
         "## Other simulators on the same rows\n\n\

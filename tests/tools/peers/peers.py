@@ -18,17 +18,19 @@ import os
 import statistics
 import sys
 
+import by_calculon
 import by_llm_analysis
 import rows
 
-PEERS = {"llm-analysis": by_llm_analysis}
+PEERS = {"calculon": by_calculon, "llm-analysis": by_llm_analysis}
 COLUMNS = ["id", "peer", "version", "date", "seconds"]
 
 
 def forecast(arguments):
     peer = PEERS[arguments.peer]
     seconds = peer.forecaster(arguments.checkout)
-    known = {"peer": arguments.peer, "version": peer.version(arguments.checkout), "date": str(datetime.date.today())}
+    version = arguments.version or peer.version(arguments.checkout)
+    known = {"peer": arguments.peer, "version": version, "date": str(datetime.date.today())}
     kept = [row for row in recorded(arguments.out) if row["peer"] != arguments.peer]
     made, reasons = [], collections.Counter()
     for name, row in rows.read(arguments.table):
@@ -42,7 +44,7 @@ def forecast(arguments):
         writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(kept + made)
-    print(f"{arguments.peer} {known['version']}: {len(made)} rows, {sum(reasons.values())} not expressible")
+    print(f"{arguments.peer} {version}: {len(made)} rows, {sum(reasons.values())} not expressible")
     for reason, count in reasons.most_common():
         print(f"  {count:5} {reason}")
 
@@ -82,6 +84,7 @@ def main():
     forecasts.add_argument("peer", choices=PEERS)
     forecasts.add_argument("--table", required=True, help="table of runs, as `trainwright predict` reads it")
     forecasts.add_argument("--checkout", help="folder of the peer, if it is no installed package")
+    forecasts.add_argument("--version", help="the version to write, if the peer does not know it")
     forecasts.add_argument("--out", required=True, help="CSV of forecasts: id, peer, version, date, seconds")
     forecasts.set_defaults(run=forecast)
     comparison = commands.add_parser("compare", help="print errors on the rows that a peer and Trainwright forecast")

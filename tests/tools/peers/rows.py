@@ -12,13 +12,15 @@ class NotExpressible(Exception):
 
 @dataclass
 class Row:
-    """A run: sizes in elements, batches in sequences, `seconds` the measured time of a step."""
+    """A run: sizes in elements, batches in sequences, `seconds` the measured time of a step, `network` a GPU's bandwidth to
+    other nodes in GB/s in one direction, None if not stated."""
 
     id: str
     quality: str
     gpu: str
     gpus: int
     gpus_per_node: int
+    network: float | None
     precision: str
     layers: int
     hidden: int
@@ -64,6 +66,11 @@ def measured(cells):
     return None
 
 
+def sequence_parallel_since(date):
+    """Megatron has it since Korthikanti et al. (May 2022)."""
+    return "yes" if date >= "2022-05" else "no"
+
+
 def row(cells, seconds):
     def count(name, blank=None):
         if cells[name] == "" and blank is None:
@@ -85,6 +92,7 @@ def row(cells, seconds):
     heads, batch, micro = count("heads"), count("global_batch"), count("micro_batch", 1)
     if batch % (micro * dp):
         raise NotExpressible("batch is no multiple of microbatch x dp")
+    stated = cells["node_network_gbps"]
     usual = 256 * math.ceil(8 * hidden / 3 / 256) if gated else 4 * hidden
     return Row(
         id=cells["id"],
@@ -92,6 +100,7 @@ def row(cells, seconds):
         gpu=cells["gpu"],
         gpus=gpus,
         gpus_per_node=count("gpus_per_node"),
+        network=float(stated) / 8 / count("gpus_per_node") if stated else None,
         precision=cells["precision"] or "bf16",
         layers=count("layers"),
         hidden=hidden,
@@ -109,7 +118,7 @@ def row(cells, seconds):
         global_batch=batch,
         recompute=cells["recompute"] or "none",
         sharding=cells["data_sharding"] or "ddp",
-        sequence_parallel=cells["sequence_parallel"] == "yes" and tp > 1,
+        sequence_parallel=tp > 1 and (cells["sequence_parallel"] or sequence_parallel_since(cells["date"])) == "yes",
         fused_attention=cells["attention_kernel"].startswith("flash"),
         seconds=seconds,
     )
