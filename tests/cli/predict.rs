@@ -144,6 +144,9 @@ fn the_page_compares_with_unseen_sources_statements_and_peers() {
     }
     check("Public statements", "1 of 2 ranges hold the stated time");
     check("Public statements", "**b-2**: a rate. Assumed: the layout.");
+    assert_eq!(folder.run("predict cases.csv --calibration none --scoreboard bare").code, 0);
+    let bare = std::fs::read_to_string(folder.path("bare/page.md")).unwrap();
+    assert!(!bare.contains("## Sources that no fit has seen"), "there is no fit");
 
     for (name, content, fault) in [
         (

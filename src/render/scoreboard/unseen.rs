@@ -16,12 +16,12 @@ pub fn is_unseen(run: &Run, calibration: &Calibration) -> bool {
 }
 
 /// The section on unseen sources. `fitted` and `catalog` hold the runs of these sources, forecast with the calibration and
-/// with the catalog alone.
+/// with the catalog alone. Nothing for a calibration that does not say which sources it was fitted to.
 pub fn section(fitted: Rows, catalog: Rows, calibration: &Calibration) -> String {
     let (fitted, catalog) = (Summary::new(fitted.iter().copied()), Summary::new(catalog.iter().copied()));
     let judged = |group: &&Group| matches!(group.by, "source" | "all") && group.time.is_some();
     let groups: Vec<&Group> = fitted.groups.iter().filter(judged).collect();
-    if groups.is_empty() {
+    if groups.is_empty() || calibration.sources.is_empty() {
         return String::new();
     }
     let bare = |group: &Group| catalog.group(group.by, &group.name).and_then(|group| group.time);
@@ -54,12 +54,9 @@ fn cell(time: Option<TimeErrors>) -> String {
     })
 }
 
-/// The mean over the sources of the fit of their median errors; nothing without a fit.
+/// The mean over the sources of the fit of their median errors.
 fn of_the_fit(calibration: &Calibration) -> String {
     let sources: Vec<_> = calibration.sources.iter().filter(|source| source.name != "all").collect();
-    if sources.is_empty() {
-        return String::new();
-    }
     let medians =
         |of: fn(&_) -> &Figures| mean(&sources.iter().map(|source| of(source).median).collect::<Vec<f64>>());
     format!(
