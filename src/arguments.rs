@@ -325,7 +325,8 @@ pub struct PredictArguments {
     /// Correct hardware and software: a calibration of the catalog, or a TOML file as `fit` writes it
     #[arg(long, value_name = "NAME", default_value = "published")]
     pub calibration: String,
-    /// Write the scoreboard into this folder: a page, pictures, and the forecasts that they are made of
+    /// Write the scoreboard into this folder: a page, pictures, and the forecasts that they are made of. `statements.csv` and
+    /// `peers.csv` in the folder of CASES get sections of their own
     #[arg(long, value_name = "FOLDER")]
     pub scoreboard: Option<String>,
     /// Print the summary of the errors as JSON

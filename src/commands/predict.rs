@@ -2,10 +2,14 @@
 
 use crate::arguments::PredictArguments;
 use crate::error::{CliError, Outcome};
+use crate::render::scoreboard::statements::Statement;
 use crate::render::{json, reliability, run_errors as page, scoreboard};
 use crate::{inputs, output};
+use std::io;
+use std::path::Path;
 use trainwright_evidence::forecasts::forecasts;
-use trainwright_evidence::runs::{NoPlan, Run};
+use trainwright_evidence::peers::{self, Ours};
+use trainwright_evidence::runs::{NoPlan, Run, Table};
 use trainwright_evidence::summary::Summary;
 use trainwright_spec::calibration::Calibration;
 
@@ -25,7 +29,9 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
     let summary = Summary::new(runs.iter().zip(&predictions));
     if let Some(folder) = &arguments.scoreboard {
         let rows: Vec<_> = runs.iter().zip(&predictions).collect();
-        write_scoreboard(folder, &rows, &summary, &calibration)?;
+        let comparisons = comparisons(&arguments.cases, &rows, &calibration)?;
+        let page = scoreboard::page(&rows, &summary, &calibration, &comparisons);
+        write_scoreboard(folder, &rows, page)?;
     }
     if arguments.json {
         output::print(&json::print(&summary))?;
@@ -36,23 +42,86 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
 }
 
 /// Writes `page.md`, its pictures and `forecasts.csv`.
-fn write_scoreboard(
-    folder: &str,
-    rows: scoreboard::Rows,
-    summary: &Summary,
-    calibration: &Calibration,
-) -> Result<(), CliError> {
+fn write_scoreboard(folder: &str, rows: scoreboard::Rows, page: String) -> Result<(), CliError> {
     std::fs::create_dir_all(folder).map_err(|source| CliError::Writing {
         argument: "--scoreboard",
         path: folder.to_string(),
         source,
     })?;
-    let page = ("page.md", scoreboard::page(rows, summary, calibration));
-    let reliability = ("reliability.md", reliability::page(rows));
-    for (name, content) in [page, reliability].into_iter().chain(scoreboard::pictures(rows)) {
+    let pages = [("page.md", page), ("reliability.md", reliability::page(rows))];
+    let forecasts = [("forecasts.csv", scoreboard::forecasts(rows))];
+    for (name, content) in pages.into_iter().chain(scoreboard::pictures(rows)).chain(forecasts) {
         let path = format!("{}/{name}", folder.trim_end_matches('/'));
         output::save("--scoreboard", &path, content)?;
     }
-    let path = format!("{}/forecasts.csv", folder.trim_end_matches('/'));
-    output::save("--scoreboard", &path, scoreboard::forecasts(rows))
+    Ok(())
+}
+
+/// The sections of the page that need more than the table of runs: forecasts with the catalog alone, and the tables of
+/// statements and of peers that lie beside it.
+fn comparisons(cases: &str, rows: scoreboard::Rows, calibration: &Calibration) -> Result<String, CliError> {
+    let runs: Vec<_> = rows.iter().map(|(run, _)| (*run).clone()).collect();
+    let catalog = forecasts(&runs, &inputs::calibration::calibration("none")?);
+    let catalog: Vec<_> = runs.iter().zip(&catalog).collect();
+    let unseen = |(run, _): &&scoreboard::Row| {
+        run.as_ref().is_ok_and(|run| scoreboard::unseen::is_unseen(run, calibration))
+    };
+    let [of_fit, of_catalog] =
+        [rows, &catalog].map(|rows| rows.iter().filter(unseen).copied().collect::<Vec<_>>());
+    let mut sections = scoreboard::unseen::section(&of_fit, &of_catalog, calibration);
+    if let Some(path) = beside(cases, "statements.csv") {
+        sections.push_str(&statements(&path, calibration)?);
+    }
+    if let Some(path) = beside(cases, "peers.csv") {
+        let peers =
+            peers::read(inputs::text(None, &path)?.as_bytes()).map_err(|fault| invalid(&path, fault))?;
+        let kinds = [
+            ("all", ours(rows, &catalog, |_| true)),
+            ("quality A", ours(rows, &catalog, |run| run.quality == "A")),
+        ];
+        let compared = kinds
+            .iter()
+            .flat_map(|(kind, ours)| peers::compare(&peers, ours).into_iter().map(|errors| (*kind, errors)));
+        sections.push_str(&scoreboard::peers::section(&compared.collect::<Vec<_>>()));
+    }
+    Ok(sections)
+}
+
+/// A file in the folder of the table of runs, if it is there.
+fn beside(cases: &str, name: &str) -> Option<String> {
+    let path = Path::new(cases).with_file_name(name);
+    (cases != "-" && path.is_file()).then(|| path.display().to_string())
+}
+
+fn invalid(path: &str, fault: impl std::fmt::Display) -> CliError {
+    let source = io::Error::new(io::ErrorKind::InvalidData, fault.to_string());
+    CliError::Reading { argument: None, path: path.into(), source }
+}
+
+fn statements(path: &str, calibration: &Calibration) -> Result<String, CliError> {
+    let table = Table::read(inputs::text(None, path)?.as_bytes()).map_err(|fault| invalid(path, fault))?;
+    let runs: Vec<Result<Run, NoPlan>> = table.runs().collect();
+    let predictions = forecasts(&runs, calibration);
+    let words = table.column("statement").into_iter().zip(table.column("assumed"));
+    let statements =
+        runs.iter().zip(&predictions).zip(words).map(|((run, prediction), (stated, assumed))| {
+            let run = run.as_ref().map_err(|fault| invalid(path, fault))?;
+            Ok(Statement { run, prediction, stated, assumed })
+        });
+    Ok(scoreboard::statements::section(&statements.collect::<Result<Vec<_>, CliError>>()?))
+}
+
+/// The runs that count with a measured time and both forecasts.
+fn ours<'a>(
+    rows: scoreboard::Rows<'a>,
+    catalog: scoreboard::Rows<'a>,
+    counts: fn(&Run) -> bool,
+) -> Vec<Ours<'a>> {
+    let run = |((run, fitted), (_, catalog)): (&scoreboard::Row<'a>, &scoreboard::Row<'a>)| {
+        let (run, fitted, catalog) = (run.as_ref().ok()?, fitted.as_ref().ok()?, catalog.as_ref().ok()?);
+        let forecasts = [fitted.step_seconds, catalog.step_seconds];
+        counts(run).then_some(())?;
+        Some(Ours { id: &run.id, measured: run.step_seconds()?, forecasts })
+    };
+    rows.iter().zip(catalog).filter_map(run).collect()
 }

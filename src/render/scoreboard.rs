@@ -1,5 +1,9 @@
 //! The scoreboard: a page on how forecasts compare with measurements, with its pictures and the forecasts behind it.
 
+pub mod peers;
+pub mod statements;
+pub mod unseen;
+
 use super::table::Table;
 use super::words::dash;
 use std::collections::BTreeMap;
@@ -8,8 +12,11 @@ use trainwright_evidence::summary::{Group, Outcomes, SWEEP, Summary, TimeErrors}
 use trainwright_pictures::scatter::{self, Scatter};
 use trainwright_spec::calibration::{Calibration, Figures};
 
+/// A run and its forecast.
+pub type Row<'a> = (&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>);
+
 /// Runs and their forecasts.
-pub type Rows<'a> = &'a [(&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>)];
+pub type Rows<'a> = &'a [Row<'a>];
 
 /// An aim of the page, and today's value.
 struct Aim {
@@ -22,8 +29,8 @@ struct Aim {
 /// The rows that are farthest off.
 const WORST: usize = 10;
 
-/// The page, in Markdown.
-pub fn page(rows: Rows, summary: &Summary, calibration: &Calibration) -> String {
+/// The page, in Markdown. `comparisons` are sections that need more than the table of runs; they follow the fit.
+pub fn page(rows: Rows, summary: &Summary, calibration: &Calibration, comparisons: &str) -> String {
     let mut page = String::from(
         "# Scoreboard\n\n\
          Forecasts against measurements that others published (`traces/published/training.csv`). Made by\n\
@@ -37,6 +44,7 @@ pub fn page(rows: Rows, summary: &Summary, calibration: &Calibration) -> String 
     page.push_str(&aims_table(&aims(summary, rows, calibration)));
     page.push_str("\n![step times](step-times.svg)\n\n![memory](memory.svg)\n\n");
     page.push_str(&fitted(calibration));
+    page.push_str(comparisons);
     for (by, title) in [
         ("all", "All rows"),
         ("quality", "By quality"),
@@ -49,6 +57,7 @@ pub fn page(rows: Rows, summary: &Summary, calibration: &Calibration) -> String 
         page.push_str(&groups(summary.groups.iter().filter(|group| group.by == by)));
     }
     page.push_str(&outcomes(summary));
+    page.push_str(&unseen::trimmed(rows));
     page.push_str(&worst(rows));
     page
 }

@@ -99,6 +99,70 @@ fn tables_that_are_none_are_refused_in_one_line() {
     }
 }
 
+/// Each section of the page has the figures of these few rows: `a` is a source that the calibration has no run of, `mosaic`
+/// one that it has.
+#[test]
+fn the_page_compares_with_unseen_sources_statements_and_peers() {
+    let folder = Folder::new();
+    let row = |id: &str, step: f64| {
+        format!("{id},A,24,2048,16,51200,1024,a100-80gb-sxm,8,2,2,2,32,Megatron-LM,{step},ok")
+    };
+    let step = {
+        folder.write("alone.csv", &format!("{HEADER}{}\n", row("a-1", 1.5)));
+        let ran = folder.run("predict alone.csv --out -");
+        let mut reader = csv::Reader::from_reader(ran.stdout.as_bytes());
+        let at = reader.headers().unwrap().iter().position(|name| name == "predicted_step_time_s").unwrap();
+        reader.records().next().unwrap().unwrap()[at].parse::<f64>().unwrap()
+    };
+    // The second of `a` took three times its forecast, so it is not among those that took at most twice.
+    let cases = [row("a-1", step / 1.25), row("a-2", 3.0 * step), row("mosaic-1", step / 1.5)];
+    folder.write("cases.csv", &format!("{HEADER}{}\n", cases.join("\n")));
+    let columns = HEADER.replace("outcome\n", "outcome,statement,assumed\n");
+    let statements = [row("b-1", step), row("b-2", 10.0 * step)];
+    let statements = statements.map(|row| format!("{row},a rate,the layout\n"));
+    folder.write("statements.csv", &format!("{columns}{}", statements.concat()));
+    let peers = format!("a-1,other,1.0,2026-01-01,{}\nelse-1,other,1.0,2026-01-01,1\n", 1.6 * step);
+    folder.write("peers.csv", &format!("id,peer,version,date,seconds\n{peers}"));
+    let ran = folder.run("predict cases.csv --scoreboard board");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let page = std::fs::read_to_string(folder.path("board/page.md")).unwrap();
+    let section = |title: &str| {
+        let after = page.split_once(&format!("## {title}\n")).unwrap_or_else(|| panic!("no {title}")).1;
+        after.split("\n## ").next().unwrap().to_string()
+    };
+    let check = |title: &str, expected: &str| {
+        let section = section(title);
+        assert!(section.contains(expected), "{title} lacks `{expected}`:\n{section}");
+    };
+    // 1.25 and 1 / 3 of the measured: 25 % too slow and 66.7 % too fast.
+    check("Sources that no fit has seen", "| a | 2 | 45.8 / 45.8 / 62.5 / -20.8 |");
+    assert!(!section("Sources that no fit has seen").contains("mosaic"));
+    check("Quality A without the slowest runs", "2 rows took at most 2 times their forecast: median 37.5 %");
+    for kind in ["all", "quality A"] {
+        let row = format!("| other 1.0 | 2026-01-01 | {kind} | 1 | 100.0 / 100.0 | 25.0 / 25.0 |");
+        check("Other simulators on the same rows", &row);
+    }
+    check("Public statements", "1 of 2 ranges hold the stated time");
+    check("Public statements", "**b-2**: a rate. Assumed: the layout.");
+    assert_eq!(folder.run("predict cases.csv --calibration none --scoreboard bare").code, 0);
+    let bare = std::fs::read_to_string(folder.path("bare/page.md")).unwrap();
+    assert!(!bare.contains("## Sources that no fit has seen"), "there is no fit");
+
+    for (name, content, fault) in [
+        (
+            "peers.csv",
+            "id,peer,version,date,seconds\na-1,other,1.0,2026-01-01,fast\n",
+            "cannot read peers.csv",
+        ),
+        ("statements.csv", "id,layers\nb-1,2\n", "cannot read statements.csv"),
+    ] {
+        folder.write(name, content);
+        let ran = folder.run("predict cases.csv --scoreboard board");
+        assert_eq!((ran.code, ran.stderr.lines().count()), (2, 1), "{}", ran.stderr);
+        assert!(ran.stderr.contains(fault), "{}", ran.stderr);
+    }
+}
+
 /// A schedule that runs all microbatches forward first holds them all: `predict` says so, and what `simulate` says of the same
 /// plan.
 #[test]

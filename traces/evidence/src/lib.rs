@@ -1,5 +1,5 @@
 //! Measured runs and their forecasts: published collectives (`published`), tables of training runs (`runs`), forecasts of
-//! them (`forecasts`), the errors (`summary`), the ranges (`reliability`), and calibrations that make them smaller (`fit`).
+//! them (`forecasts`), the errors (`summary`), those of other simulators (`peers`), the ranges (`reliability`), and calibrations that make them smaller (`fit`).
 //!
 //! ```text
 //! CSV ─► runs: Run ─► Plan ─► forecasts ─► summary, by source, GPU, stack …
@@ -8,6 +8,7 @@
 
 pub mod fit;
 pub mod forecasts;
+pub mod peers;
 pub mod published;
 pub mod reliability;
 pub mod runs;

@@ -111,6 +111,12 @@ impl Table {
         })
     }
 
+    /// The cells of a column that runs do not have, by row; blank if the table lacks it.
+    pub fn column(&self, name: &str) -> Vec<&str> {
+        let index = self.headers.iter().position(|header| header == name);
+        self.rows.iter().map(|row| index.and_then(|index| row.get(index)).unwrap_or_default()).collect()
+    }
+
     /// Which cell cannot be read, and why.
     fn cell(&self, row: &StringRecord, error: &csv::Error) -> String {
         let csv::ErrorKind::Deserialize { err, .. } = error.kind() else { return error.to_string() };
