@@ -36,7 +36,7 @@ pub struct Table {
 pub struct Prediction {
     /// The stack of the row.
     pub stack: String,
-    /// How the forecast departs from the row, if it does: `Run::remark`.
+    /// What the forecast does not have from the row, if anything: `Completed::remark`.
     pub remark: Option<String>,
     /// Time of a step, in seconds.
     pub step_seconds: f64,
@@ -75,7 +75,7 @@ pub enum TableError {
     Csv(#[from] csv::Error),
     /// It lacks a column without which no row has a plan.
     #[error(
-        "the column `{0}` is missing; a table of runs has one row for each run and at least the columns layers, hidden, seq_len, gpu, gpus and global_batch"
+        "the column `{0}` is missing; a table of runs has one row for each run and at least the columns gpu, and layers and hidden, or model_name, or params_b"
     )]
     Column(&'static str),
     /// It has a column that a forecast would add.
@@ -92,10 +92,10 @@ impl Table {
         let mut reader = ReaderBuilder::new().trim(Trim::Headers).from_reader(from);
         let headers = reader.headers()?.clone();
         let has = |column: &str| headers.iter().any(|header| header == column);
-        for column in ["layers", "hidden", "seq_len", "gpu", "gpus", "global_batch"] {
-            if !has(column) {
-                return Err(TableError::Column(column));
-            }
+        let sized = has("model_name") || has("params_b");
+        let needed = ["layers", "hidden", "gpu"].into_iter().skip(if sized { 2 } else { 0 });
+        if let Some(column) = needed.into_iter().find(|column| !has(column)) {
+            return Err(TableError::Column(column));
         }
         if let Some(taken) = FORECAST_COLUMNS.into_iter().find(|column| has(column)) {
             return Err(TableError::Taken(taken));

@@ -1,0 +1,292 @@
+//! Rows with blank cells, or with cells in other tables' words, completed: a forecast says what stands in for what.
+//!
+//! ```text
+//! Run ─► Completed { run: every cell that a plan needs, assumptions: what the row does not state } ─► Plan
+//! ```
+//!
+//! A measurement is never read here: a forecast does not depend on what it is compared with.
+
+use super::sizes::Sizes;
+use super::{NoPlan, Run, layout, names};
+use trainwright_spec::calibration::ranges::{Quantity, Range};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+
+/// A row whose blanks are filled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Completed {
+    /// The row with values in the cells that a plan needs.
+    pub run: Run,
+    /// What it has that the row does not state, beyond the defaults of the columns.
+    pub assumptions: Vec<Assumption>,
+}
+
+/// A value of which the row says nothing, or that replaces one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assumption {
+    /// What it is about.
+    pub kind: Kind,
+    /// Column, value and reason, for people.
+    pub text: String,
+}
+
+/// What an assumption is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Another software's stack.
+    Software,
+    /// Another GPU.
+    Gpu,
+    /// The model's sizes.
+    Sizes,
+    /// Tokens in a sequence.
+    Sequence,
+    /// How GPUs are divided into axes.
+    Layout,
+    /// Sequences in a step or in a microbatch.
+    Batch,
+    /// What is recomputed or offloaded, or how state is divided.
+    Memory,
+    /// Number format or kernels.
+    Kernels,
+}
+
+impl Kind {
+    /// What the assumption adds to a range: half of the 80 % range of ln(forecast with it / forecast without it), of
+    /// step time and of memory.
+    ///
+    /// Source: rows of traces/published/training.csv of which the cells in question were made blank, or unknown, on
+    /// 2026-11-23; GPU: assumed.
+    fn spread(self, quantity: Quantity) -> f64 {
+        let [time, memory] = match self {
+            Kind::Software => [0.1, 0.1],
+            Kind::Gpu => [0.1, 0.05],
+            Kind::Sizes => [0.1, 0.1],
+            Kind::Sequence => [0.1, 0.1],
+            Kind::Layout => [0.1, 0.1],
+            Kind::Batch => [0.1, 0.1],
+            Kind::Memory => [0.1, 0.1],
+            Kind::Kernels => [0.1, 0.1],
+        };
+        match quantity {
+            Quantity::Time => time,
+            Quantity::Memory => memory,
+        }
+    }
+}
+
+impl Completed {
+    /// The range of a quantity with what the assumptions add to it, as if they were independent of each
+    /// other and of the residuals: the squares of the distances from the median are added.
+    pub fn widened(&self, range: Range, quantity: Quantity) -> Range {
+        let mut kinds: Vec<Kind> = self.assumptions.iter().map(|assumption| assumption.kind).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let added: f64 = kinds.iter().map(|kind| kind.spread(quantity).powi(2)).sum();
+        let far = |end: f64| ((end / range.median).ln().powi(2) + added).sqrt();
+        Range {
+            low: range.median * (-far(range.low)).exp(),
+            high: range.median * far(range.high).exp(),
+            ..range
+        }
+    }
+
+    /// What the forecast does not have from the row: stand-ins and derived values, then the columns' defaults.
+    pub fn remark(&self, row: &Run, plan: &Plan) -> Option<String> {
+        let mut texts: Vec<String> =
+            self.assumptions.iter().map(|assumption| assumption.text.clone()).collect();
+        let defaults = defaults(row, &self.run, plan);
+        if !defaults.is_empty() {
+            texts.push(format!("blank: {}", defaults.join(", ")));
+        }
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+}
+
+/// The defaults that columns left blank have, as far as they change a forecast.
+fn defaults(row: &Run, completed: &Run, plan: &Plan) -> Vec<String> {
+    let recompute = match plan.stack.usual_recompute.as_deref() {
+        Some(usual) => usual,
+        None => "none",
+    };
+    let sequence_parallel = if plan.sequence_parallel { "yes" } else { "no" };
+    [
+        (completed.precision.is_empty(), format!("precision {}", plan.job.precision)),
+        (completed.micro_batch.is_none(), format!("micro_batch {}", plan.micro_batch)),
+        (completed.recompute.is_empty(), format!("recompute {recompute}")),
+        (completed.data_sharding.is_empty(), format!("data_sharding {}", plan.data_sharding)),
+        (
+            row.sequence_parallel.is_none() && plan.mesh.tensor > 1,
+            format!("sequence_parallel {sequence_parallel}"),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(blank, text)| blank.then_some(text))
+    .collect()
+}
+
+impl Run {
+    /// The row with a value in each cell that a plan needs.
+    ///
+    /// # Errors
+    /// `Unsupported` if neither the row nor its other cells give a size, the GPU is unknown, or a plan cannot express
+    /// the training; `Invalid` if cells contradict each other.
+    pub fn completed(&self) -> Result<Completed, NoPlan> {
+        self.refuse_other_methods()?;
+        let mut completed = Completed { run: self.clone(), assumptions: Vec::new() };
+        completed.settle_gpu()?;
+        completed.settle_words();
+        completed.settle_sizes()?;
+        completed.settle_sequence();
+        completed.settle_recompute();
+        layout::settle(&mut completed)?;
+        if let Some(text) = completed.run.stand_in_remark() {
+            completed.assume(Kind::Software, text);
+        }
+        Ok(completed)
+    }
+
+    /// Refuses what is not the training of all weights of a transformer.
+    fn refuse_other_methods(&self) -> Result<(), NoPlan> {
+        let refused = |reason: String| Err(NoPlan::Unsupported(reason));
+        if !["", "pretrain", "pretraining", "sft", "full", "reward_model"].contains(&self.kind.as_str()) {
+            return refused(format!(
+                "`kind` is `{}`: other weights or steps than those of plain training",
+                self.kind
+            ));
+        }
+        if [&self.model_name, &self.notes].iter().any(|text| text.to_lowercase().contains("mamba")) {
+            return refused("state-space layers: a model has attention in every block".into());
+        }
+        Ok(())
+    }
+}
+
+impl Completed {
+    /// Adds an assumption.
+    pub(super) fn assume(&mut self, kind: Kind, text: String) {
+        self.assumptions.push(Assumption { kind, text });
+    }
+
+    fn settle_gpu(&mut self) -> Result<(), NoPlan> {
+        if self.run.known_gpu().is_some() || self.run.gpu.is_empty() {
+            return Ok(());
+        }
+        if let Some(name) = names::gpu(&self.run.gpu) {
+            self.assume(Kind::Gpu, format!("`gpu` {name} for `{}`", self.run.gpu));
+            self.run.gpu = name.into();
+        }
+        Ok(())
+    }
+
+    /// Number formats, kernels, sharding and so on in this table's words; the default where a word is unknown.
+    fn settle_words(&mut self) {
+        let run = &self.run;
+        let known_precision = Precision::ALL.iter().any(|precision| precision.name() == run.precision);
+        let precision = (!known_precision).then(|| names::precision(&run.precision));
+        let known = ["unfused", "fused-softmax", "flash1", "flash2", "flash3"];
+        let attention = (!known.contains(&run.attention_kernel.as_str()))
+            .then(|| names::attention_kernel(&run.attention_kernel));
+        let norms = (!run.norm_kernel.starts_with("fused") && run.norm_kernel != "unfused").then_some(None);
+        let name = run.data_sharding.split(':').next().unwrap_or_default();
+        let known = ["ddp", "zero1", "zero2", "zero3", "zero2-fsdp", "hsdp"];
+        let sharding = (!known.contains(&name)).then(|| names::data_sharding(&run.data_sharding));
+        let offload = run.offload().is_err().then_some(None);
+        let dispatcher = (!run.dispatcher_is_known()).then_some(None);
+        let schedule = run.noted_schedule_is_unknown();
+
+        let mut unknown = Vec::new();
+        let columns = [
+            ("precision", &mut self.run.precision, precision, Kind::Kernels),
+            ("attention_kernel", &mut self.run.attention_kernel, attention, Kind::Kernels),
+            ("norm_kernel", &mut self.run.norm_kernel, norms, Kind::Kernels),
+            ("data_sharding", &mut self.run.data_sharding, sharding, Kind::Memory),
+            ("offload", &mut self.run.offload, offload, Kind::Memory),
+            ("dispatcher", &mut self.run.dispatcher, dispatcher, Kind::Kernels),
+        ];
+        for (column, cell, word, kind) in columns {
+            let Some(word) = word.filter(|_| !cell.is_empty()) else { continue };
+            if word.is_none() {
+                unknown.push((kind, format!("`{column}` as if blank for `{cell}`")));
+            }
+            *cell = word.unwrap_or_default().into();
+        }
+        unknown.into_iter().for_each(|(kind, text)| self.assume(kind, text));
+        if schedule {
+            self.assume(Kind::Layout, "1F1B for the schedule in `notes`".into());
+            self.run.notes.clear();
+        }
+        self.settle_precision();
+    }
+
+    /// The next wider number format of the GPU, if it has no peak for the row's.
+    fn settle_precision(&mut self) {
+        let Some(gpu) = self.run.known_gpu() else { return };
+        let has = |precision: &&Precision| gpu.peak.contains_key(precision);
+        let named = |name: &str| Precision::ALL.into_iter().find(|precision| precision.name() == name);
+        let Some(wanted) = named(&self.run.precision) else { return };
+        if has(&&wanted) {
+            return;
+        }
+        let wider = [Precision::Fp8, Precision::Bf16, Precision::Fp16, Precision::Fp32];
+        let narrow = wanted.base() != wanted;
+        let Some(found) = wider.iter().skip(usize::from(!narrow)).find(has) else { return };
+        let text = format!("`precision` {found}: the catalog has no peak of `{}` in {wanted}", self.run.gpu);
+        self.run.precision = found.name().into();
+        self.assume(Kind::Kernels, text);
+    }
+
+    fn settle_sizes(&mut self) -> Result<(), NoPlan> {
+        if self.run.layers.is_some() && self.run.hidden.is_some() {
+            return Ok(());
+        }
+        let Sizes { cells, text } = Sizes::of(&self.run)?;
+        cells.fill(&mut self.run);
+        self.assume(Kind::Sizes, text);
+        Ok(())
+    }
+
+    /// A blank length: 8,192 of LLaMA 3, else what was usual at that date.
+    ///
+    /// Source: the lengths of GPT-2 (1,024), GPT-3 (2,048), LLaMA 2 (4,096, 2023-07) and LLaMA 3 (8,192).
+    fn settle_sequence(&mut self) {
+        if self.run.seq_len.is_some() {
+            return;
+        }
+        let name = self.run.model_name.to_lowercase().replace(['-', '_', ' '], "");
+        let date = self.run.date.as_str();
+        let (length, reason) = match () {
+            () if name.contains("llama3") => (8192, "of LLaMA 3"),
+            () if name.contains("llama2") => (4096, "of LLaMA 2"),
+            () if date.is_empty() || date >= "2023-07" => (4096, "usual since 2023-07"),
+            () if date >= "2021" => (2048, "usual from 2021 to 2023-07"),
+            () => (1024, "usual before 2021"),
+        };
+        self.run.seq_len = Some(length);
+        self.assume(Kind::Sequence, format!("`seq_len` {length}, {reason}"));
+    }
+
+    /// A text that no choice of blocks expresses: fractions of ops as fractions of blocks, projections alone as all, others as
+    /// half of the blocks.
+    fn settle_recompute(&mut self) {
+        if self.run.recompute_is_known() {
+            return;
+        }
+        let was = self.run.recompute.clone();
+        let text = was.to_lowercase();
+        let fractions = self.run.notes.split(';').find_map(|note| {
+            let list = note.trim().strip_prefix("fraction of ops recomputed per stage")?;
+            Some(list.trim().trim_matches(['[', ']']).replace(',', " "))
+        });
+        let (cell, says) = match fractions {
+            Some(fractions) => (format!("full {fractions}"), "the stated fractions of blocks in full"),
+            // MaxText's policies that keep projections only.
+            None if text.contains("proj") => ("full".into(), "full"),
+            None if text.contains("select") => ("selective".into(), "selective"),
+            None if text.contains("full") => ("full".into(), "full"),
+            None => ("full 0.5".into(), "half of the blocks in full"),
+        };
+        self.run.recompute = cell;
+        self.assume(Kind::Memory, format!("`recompute` {says} for `{was}`"));
+    }
+}
