@@ -73,6 +73,7 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
         fits_with: None,
         traits: traits(plan, step, forecast.exposed.0 as f64 / forecast.step_time.0 as f64),
         step_seconds: step.get(),
+        tokens_per_gpu: (plan.job.global_batch * plan.job.sequence) as f64 / plan.cluster.gpus() as f64,
         ideal_seconds: at_peak.get() * (1.0 + bubble(plan)),
         mfu_percent: 100.0 * (at_peak / step),
         peak_memory_gb: if plan.stack.prints_gib { printed.as_gib() } else { printed.get() / 1e9 },

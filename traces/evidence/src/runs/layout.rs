@@ -221,3 +221,96 @@ fn settle_batch(completed: &mut Completed) {
     completed.run = filled;
     completed.assume(Kind::Batch, format!("{text}: {microbatches} microbatches of {data} data ranks"));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// GPT-3 on A100s, without axes and batch.
+    fn gpt3(gpus: usize) -> Run {
+        Run {
+            layers: Some(96),
+            hidden: Some(12_288),
+            heads: Some(96),
+            seq_len: Some(2048),
+            gpu: "a100-80gb-sxm".into(),
+            gpus: Some(gpus),
+            recompute: "full".into(),
+            global_batch: Some(1536),
+            framework: "Megatron-LM".into(),
+            date: "2021-04".into(),
+            ..Run::default()
+        }
+    }
+
+    /// Axes (tensor, pipeline, context, data), batch and remarks of a completed row.
+    fn settled(run: Run) -> ([usize; 4], usize, String) {
+        let completed = run.completed().unwrap();
+        let plan = completed.run.plan().unwrap();
+        let mesh = &plan.mesh;
+        let texts: Vec<&str> =
+            completed.assumptions.iter().map(|assumption| assumption.text.as_str()).collect();
+        ([mesh.tensor, mesh.pipeline, mesh.context, mesh.data], plan.job.global_batch, texts.join("; "))
+    }
+
+    #[test]
+    fn blank_axes_are_what_the_data_ranks_leave() {
+        // 384 GPUs over 4 data ranks: 96 = 8 of a node times 12.
+        let replica = "`tp` 8, `pp` 12: the ranks of a replica".to_string();
+        assert_eq!(settled(Run { dp: Some(4), ..gpt3(384) }), ([8, 12, 1, 4], 1536, replica));
+        let pipeline = "`pp` 24: the ranks of a replica".to_string();
+        assert_eq!(settled(Run { tp: Some(4), dp: Some(4), ..gpt3(384) }), ([4, 24, 1, 4], 1536, pipeline));
+        let tensor = "`tp` 2: the ranks of a replica".to_string();
+        assert_eq!(settled(Run { pp: Some(48), dp: Some(4), ..gpt3(384) }), ([2, 48, 1, 4], 1536, tensor));
+    }
+
+    #[test]
+    fn a_layout_without_any_axis_is_the_smallest_replica_that_fits() {
+        let ([tensor, pipeline, _, _], _, text) = settled(gpt3(1024));
+        assert_eq!(text, format!("`tp` {tensor}, `pp` {pipeline}: the ranks of a replica"));
+        let half = Run { tp: Some(tensor), pp: Some(pipeline / 2), ..gpt3(1024) };
+        assert!(fits(&Run { pp: Some(pipeline), ..half.clone() }.plan().unwrap()));
+        assert!(half.plan().is_err() || !fits(&half.plan().unwrap()));
+        // A small model fits on one GPU, which is the default.
+        let small =
+            Run { layers: Some(12), hidden: Some(768), heads: Some(12), global_batch: Some(64), ..gpt3(8) };
+        assert_eq!(settled(small), ([1, 1, 1, 8], 64, String::new()));
+    }
+
+    #[test]
+    fn axes_that_contradict_the_gpus_give_way() {
+        let row = |batch: usize| Run {
+            tp: Some(8),
+            pp: Some(8),
+            cp: Some(1),
+            dp: Some(2),
+            global_batch: Some(batch),
+            // Software whose attention kernel can share a sequence.
+            date: "2024-06".into(),
+            ..gpt3(256)
+        };
+        let data = "`dp` 4 for 2: the axes have 128 ranks, and there are 256 GPUs".to_string();
+        assert_eq!(settled(row(8)), ([8, 8, 1, 4], 8, data));
+        // A batch of 2 does not divide by 4 data ranks.
+        let context = "`cp` 2 for 1: the axes have 128 ranks, and there are 256 GPUs".to_string();
+        assert_eq!(settled(row(2)), ([8, 8, 2, 2], 2, context));
+    }
+
+    #[test]
+    fn a_blank_batch_has_the_usual_microbatches() {
+        let row = || Run { tp: Some(8), pp: Some(8), global_batch: None, ..gpt3(128) };
+        let text = "`micro_batch` 1 and `global_batch` 128: 64 microbatches of 2 data ranks".to_string();
+        assert_eq!(settled(row()), ([8, 8, 1, 2], 128, text));
+        let text = "`global_batch` 256: 64 microbatches of 2 data ranks".to_string();
+        assert_eq!(settled(Run { micro_batch: Some(2), ..row() }), ([8, 8, 1, 2], 256, text));
+        let rounded = Run { global_batch: Some(127), micro_batch: Some(2), ..row() };
+        let text = "`global_batch` 128 for 127, a multiple of 4".to_string();
+        assert_eq!(settled(rounded), ([8, 8, 1, 2], 128, text));
+    }
+
+    #[test]
+    fn gpus_are_the_product_of_the_axes() {
+        let run = Run { gpus: None, tp: Some(8), pp: Some(8), ..gpt3(1) };
+        assert_eq!(settled(run), ([8, 8, 1, 1], 1536, "`gpus` 64, the product of the axes".into()));
+    }
+}

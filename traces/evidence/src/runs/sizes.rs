@@ -43,7 +43,8 @@ impl Sizes {
         }
         let missing = if run.layers.is_none() { "layers" } else { "hidden" };
         let parameters = run.parameters().ok_or_else(|| NoPlan::missing(missing))?;
-        if run.num_experts.is_some_and(|count| count > 1) || says_active_parameters(&run.model_name) {
+        let experts = [run.num_experts, run.ep].into_iter().flatten().any(|count| count > 1);
+        if experts || says_active_parameters(&run.model_name) {
             return Err(NoPlan::missing(missing));
         }
         let vocab = run.vocab.unwrap_or(50_257) as f64;
@@ -177,6 +178,7 @@ mod tests {
     fn experts_and_nameless_models_are_refused() {
         for run in [
             named("own 16B-A3B"),
+            Run { ep: Some(8), ..named("own 7B") },
             named("own-8x7b"),
             Run { num_experts: Some(8), params_b: Some(7.0), ..Run::default() },
             named("Nemotron_3_Nano"),
