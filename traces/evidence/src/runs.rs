@@ -7,6 +7,7 @@
 //! The columns are those of `traces/published/README.md`. Blank cells get the default that the column's field
 //! states. Nothing here reads a measurement on the way from a row to its plan.
 
+mod assumptions;
 mod cluster;
 mod complete;
 mod experts;
@@ -20,7 +21,7 @@ mod sizes;
 mod stages;
 mod table;
 
-pub use complete::{Assumption, Completed, Kind};
+pub use assumptions::{Assumption, Completed, Kind};
 pub use row::{Outcome, Run};
 pub use table::{FORECAST_COLUMNS, Prediction, Table, TableError};
 

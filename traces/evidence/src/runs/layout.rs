@@ -1,6 +1,6 @@
 //! Axes, batch and microbatch of rows that leave them blank.
 
-use super::complete::{Completed, Kind};
+use super::assumptions::{Completed, Kind};
 use super::{NoPlan, Run};
 use trainwright_lower::memory::plan_memory;
 use trainwright_spec::plan::Plan;
@@ -33,11 +33,11 @@ pub(super) fn settle(completed: &mut Completed) -> Result<(), NoPlan> {
         (None, None, None) => settle_by_memory(completed),
         (None, None, Some(data)) => settle_rest(completed, data),
         (Some(tensor), None, Some(data)) => {
-            let pipeline = rest(&completed.run, tensor * data);
+            let pipeline = rest(&completed.run, tensor.saturating_mul(data));
             fill(completed, tensor, pipeline);
         }
         (None, Some(pipeline), Some(data)) => {
-            let tensor = rest(&completed.run, pipeline * data);
+            let tensor = rest(&completed.run, pipeline.saturating_mul(data));
             fill(completed, tensor, pipeline);
         }
         _ => {}
@@ -78,7 +78,8 @@ fn settle_data(completed: &mut Completed) {
         return;
     }
     let divides = |data: usize| {
-        run.global_batch.is_none_or(|batch| batch.is_multiple_of(data * run.micro_batch.unwrap_or(1)))
+        run.global_batch
+            .is_none_or(|batch| batch.is_multiple_of(data.saturating_mul(run.micro_batch.unwrap_or(1))))
     };
     let text = |axis: &str, now: usize, was: usize| {
         format!("`{axis}` {now} for {was}: the axes have {ranks} ranks, and there are {gpus} GPUs")
@@ -182,8 +183,8 @@ fn settle_batch(completed: &mut Completed) {
     let shared = run.tp.unwrap_or(1).saturating_mul(run.pp.unwrap_or(1));
     let data = rest(run, shared);
     if let Some(batch) = run.global_batch {
-        let each = data * run.micro_batch.unwrap_or(1);
-        let near = (batch as f64 / each as f64).round() as usize * each;
+        let each = data.saturating_mul(run.micro_batch.unwrap_or(1));
+        let near = ((batch as f64 / each as f64).round() as usize).saturating_mul(each);
         let off = (near as f64 / batch as f64 - 1.0).abs();
         if near > 0 && off > 0.0 && off <= ROUNDING {
             completed.run.global_batch = Some(near);
@@ -193,14 +194,14 @@ fn settle_batch(completed: &mut Completed) {
     }
     let pipeline = run.pp.unwrap_or(1);
     let microbatches = match shares_weights(run) {
-        _ if pipeline > 1 => MICROBATCHES_OF_STAGE * pipeline,
+        _ if pipeline > 1 => pipeline.saturating_mul(MICROBATCHES_OF_STAGE),
         true => MICROBATCHES_OF_SHARDED_WEIGHTS,
         false => MICROBATCHES,
     };
     let given = run.micro_batch;
     let of = |micro: usize| Run {
         micro_batch: Some(micro),
-        global_batch: Some(data * micro * microbatches),
+        global_batch: Some(data.saturating_mul(micro).saturating_mul(microbatches)),
         ..completed.run.clone()
     };
     let largest = match pipeline {
@@ -312,5 +313,25 @@ mod tests {
     fn gpus_are_the_product_of_the_axes() {
         let run = Run { gpus: None, tp: Some(8), pp: Some(8), ..gpt3(1) };
         assert_eq!(settled(run), ([8, 8, 1, 1], 1536, "`gpus` 64, the product of the axes".into()));
+    }
+
+    #[test]
+    fn sizes_that_no_machine_has_are_refused_without_a_panic() {
+        let most = Some(1_000_000_000);
+        let huge = Run { tp: most, pp: most, dp: most, cp: most, micro_batch: most, gpus: most, ..gpt3(8) };
+        let blank = |run: Run| Run { global_batch: None, ..run };
+        for run in [
+            huge.clone(),
+            blank(huge.clone()),
+            blank(Run { tp: None, ..huge.clone() }),
+            blank(Run { tp: None, pp: None, ..huge.clone() }),
+            Run { tp: None, pp: None, dp: None, ..huge.clone() },
+            Run { layers: None, params_b: Some(1e300), ..gpt3(8) },
+            Run { hidden: None, params_b: Some(1e300), ..gpt3(8) },
+            Run { gpus: None, ..huge },
+        ] {
+            let plan = run.completed().and_then(|completed| completed.run.plan());
+            assert!(plan.is_err(), "{run:?}");
+        }
     }
 }

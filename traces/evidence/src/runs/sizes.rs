@@ -70,7 +70,7 @@ impl Sizes {
 fn width_of(parameters: f64, vocab: f64, layers: usize) -> usize {
     let twelve = 12.0 * layers as f64;
     let width = ((vocab * vocab + 4.0 * twelve * parameters).sqrt() - vocab) / (2.0 * twelve);
-    ((width / 128.0).round() as usize).max(1) * 128
+    ((width / 128.0).round() as usize).max(1).saturating_mul(128)
 }
 
 /// Whether a name is that of a mixture of experts: `30B-A3B`, `8x7B`.
