@@ -20,6 +20,7 @@ mod kinds;
 mod processors;
 mod profile;
 mod read;
+mod torus;
 mod wiring;
 
 pub(crate) use check::{Fault, check};

@@ -273,6 +273,8 @@ pub enum PlanFamily {
     ShardedWeights,
     /// Data ranks alone, each with all weights.
     Replicas,
+    /// Programs that a compiler makes of a step, with their collectives (XLA).
+    Compiled,
 }
 
 /// Every stack of the catalog, read once.
@@ -365,6 +367,7 @@ mod tests {
         check(PlanFamily::ShardedWeights, "2023-06", "pytorch-eager");
         check(PlanFamily::ShardedWeights, "2025-01", "torchtitan");
         check(PlanFamily::Replicas, "2025-01", "pytorch-eager");
+        check(PlanFamily::Compiled, "2024-01", "maxtext");
     }
 
     #[test]

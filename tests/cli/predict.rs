@@ -49,6 +49,42 @@ fn every_row_is_answered_in_order_and_none_costs_another() {
     }
 }
 
+/// A table with names instead of sizes and without most columns: the reason says what was filled, the rate is comparable.
+#[test]
+fn blank_cells_are_filled_and_named() {
+    let folder = Folder::new();
+    folder.write(
+        "names.csv",
+        "id,model_name,kind,gpu,gpus,framework,data_sharding,measured_tokens_per_s_per_gpu\n\
+         n-1,Llama-3.1-8B,sft,NVIDIA H100,8,InternEvo,FSDP,9000\n\
+         n-2,Llama-3.1-8B,grpo,NVIDIA H100,8,InternEvo,FSDP,9000\n",
+    );
+    let ran = folder.run("predict names.csv --out -");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let mut reader = csv::Reader::from_reader(ran.stdout.as_bytes());
+    let headers = reader.headers().unwrap().clone();
+    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    let cell = |row: usize, column: &str| {
+        rows[row][headers.iter().position(|header| header == column).unwrap()].to_string()
+    };
+    assert_eq!(cell(0, "status"), "ok", "{}", cell(0, "reason"));
+    for part in [
+        "`gpu` h100-80gb-sxm for `NVIDIA H100`",
+        "sizes of llama-3-8b",
+        "`seq_len` 8192, of LLaMA 3",
+        "the framework `InternEvo`: torchtitan stands in",
+        "blank: precision bf16",
+    ] {
+        assert!(cell(0, "reason").contains(part), "{part}: {}", cell(0, "reason"));
+    }
+    let number = |column: &str| cell(0, column).parse::<f64>().unwrap();
+    // Without the tokens of a step, the times for a token are compared: 9000 tokens/s against the forecast's.
+    let error = 9000.0 / number("predicted_tokens_per_s_per_gpu") - 1.0;
+    assert!((number("error_pct") / 100.0 - error).abs() < 1e-3);
+    assert_eq!(cell(1, "status"), "unsupported");
+    assert!(cell(1, "reason").contains("`kind` is `grpo`"));
+}
+
 #[test]
 fn measurements_do_not_change_forecasts() {
     let folder = Folder::new();

@@ -117,7 +117,7 @@ fn files_of_other_tools() {
     text("nccl-tests", files::NCCL, |text| fate(nccl_tests::read(text, "f")));
     text("runs.csv", files::RUNS, |text| {
         let table = Table::read(text.as_bytes()).map_err(|error| error.to_string())?;
-        let plans = table.runs().map(|run| fate(run.and_then(|run| run.plan())));
+        let plans = table.runs().map(|run| fate(run.and_then(|run| run.completed()?.run.plan())));
         plans.collect::<Vec<_>>().into_iter().collect()
     });
 }

@@ -20,7 +20,7 @@
 
 use super::check::{Fault, check};
 use super::document::Document;
-use super::{Cluster, Fabric, Node, Others};
+use super::{Cluster, Fabric, Node, Others, Shape};
 use crate::catalog;
 use crate::error::SpecError;
 use crate::nccl::Nccl;
@@ -42,7 +42,7 @@ impl Cluster {
     }
 
     /// A cluster of the catalog (`selene`), a part of one (`selene:16`), a node of the catalog (`dgx-h100`) or
-    /// several of them on a non-blocking fabric (`dgx-h100:16`), of several kinds too (`dgx-h100:8+dgx-a100:8`).
+    /// several of them on a non-blocking fabric or on their torus (`dgx-h100:16`), of several kinds too (`dgx-h100:8+dgx-a100:8`).
     ///
     /// # Errors
     /// `UnknownName` with the nearest names; `BadValue` for a count that is no number, zero, or more than there are.
@@ -70,14 +70,24 @@ impl Cluster {
             if count.is_some_and(|count| count > named.nodes) {
                 return Err(refuse(format!("{name} has {} nodes", named.nodes)));
             }
-            Cluster { nodes: count.unwrap_or(named.nodes), ..named }
+            let nodes = count.unwrap_or(named.nodes);
+            let part = match &named.fabric.shape {
+                Shape::Torus(torus) if nodes != named.nodes => {
+                    Some(Shape::Torus(torus.of_nodes(nodes, named.node.gpus.value)))
+                }
+                _ => None,
+            };
+            let shape = part.unwrap_or_else(|| named.fabric.shape.clone());
+            Cluster { nodes, fabric: Fabric { shape, ..named.fabric.clone() }, ..named }
         } else if catalog::names("nodes").contains(&name) {
             let (nodes, node) = (count.unwrap_or(1), Node::from_name(name)?);
+            let on_torus = node.nics.is_none() && nodes > 1;
+            let torus = on_torus.then(|| Fabric::of_torus_nodes(name, nodes)).flatten();
             Cluster {
                 name: text.into(),
                 nodes,
                 calibration: None,
-                fabric: Fabric::non_blocking(),
+                fabric: torus.unwrap_or_else(Fabric::non_blocking),
                 nccl: Nccl::default(),
                 node,
                 others: Vec::new(),

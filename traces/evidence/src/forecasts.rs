@@ -15,22 +15,29 @@ use trainwright_spec::units::Seconds;
 /// A forecast, or a refusal, for each run, in order.
 pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec<Result<Prediction, NoPlan>> {
     let predict = |run: &Run| {
-        let mut plan = run.plan()?;
+        let completed = run.completed()?;
+        let mut plan = completed.run.plan()?;
         calibration.apply(&mut plan.cluster, &mut plan.stack);
         let prediction = predict(&plan)?;
         // A range does not rest on runs of the run's source.
         let without = run.family();
         let known = |quantity| calibration.distribution(quantity, &prediction.traits, Some(&without));
         let (time, memory) = (known(Quantity::Time), known(Quantity::Memory));
-        let ends = |known: &Distribution| (known.range().low, known.range().high);
+        let ends = |known: &Distribution, quantity: Quantity| {
+            let range = completed.widened(known.range(), quantity);
+            (range.low, range.high)
+        };
         let place = |known: &Option<Distribution>, measured: Option<f64>, forecast: f64| {
             Some(known.as_ref()?.fraction_below(measured? / forecast))
         };
         let measured_memory = run.measured_peak_memory_gb.filter(|memory| *memory > 0.0);
         let capacity = plan.node(fullest(&plan, &plan_memory(&plan))).gpu.memory.value.get() / 1e9;
         Ok(Prediction {
-            band: time.as_ref().map(ends).or(calibration.band.map(|band| (band.low, band.high))),
-            memory_band: memory.as_ref().map(ends),
+            band: time
+                .as_ref()
+                .map(|known| ends(known, Quantity::Time))
+                .or(calibration.band.map(|band| (band.low, band.high))),
+            memory_band: memory.as_ref().map(|known| ends(known, Quantity::Memory)),
             places: [
                 place(&time, run.step_seconds(), prediction.step_seconds),
                 place(&memory, measured_memory, prediction.peak_memory_gb),
@@ -38,7 +45,7 @@ pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec
             fits_with: memory
                 .as_ref()
                 .map(|known| known.fraction_below(capacity / prediction.used_memory_gb)),
-            remark: run.remark(),
+            remark: completed.remark(run, &plan),
             ..prediction
         })
     };
@@ -66,6 +73,7 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
         fits_with: None,
         traits: traits(plan, step, forecast.exposed.0 as f64 / forecast.step_time.0 as f64),
         step_seconds: step.get(),
+        tokens_per_gpu: (plan.job.global_batch * plan.job.sequence) as f64 / plan.cluster.gpus() as f64,
         ideal_seconds: at_peak.get() * (1.0 + bubble(plan)),
         mfu_percent: 100.0 * (at_peak / step),
         peak_memory_gb: if plan.stack.prints_gib { printed.as_gib() } else { printed.get() / 1e9 },

@@ -178,6 +178,7 @@ mod tests {
             stack: "megatron-core".into(),
             remark: None,
             step_seconds,
+            tokens_per_gpu: 1.0,
             band: Some((0.9, 1.2)),
             memory_band: None,
             places: [Some(place), None],

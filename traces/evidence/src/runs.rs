@@ -1,20 +1,27 @@
 //! Training runs as rows of a table, each a measured or hypothetical run.
 //!
 //! ```text
-//! CSV ─► Run (a row) ─► Plan (`plan`) ─► forecast, elsewhere
+//! CSV ─► Run (a row) ─► Completed (`complete`: blanks filled, and which) ─► Plan (`plan`) ─► forecast, elsewhere
 //! ```
 //!
 //! The columns are those of `traces/published/README.md`. Blank cells get the default that the column's field
 //! states. Nothing here reads a measurement on the way from a row to its plan.
 
+mod assumptions;
 mod cluster;
+mod complete;
 mod experts;
+mod layout;
 mod model;
+mod names;
 mod plan;
+mod recompute;
 mod row;
+mod sizes;
 mod stages;
 mod table;
 
+pub use assumptions::{Assumption, Completed, Kind};
 pub use row::{Outcome, Run};
 pub use table::{FORECAST_COLUMNS, Prediction, Table, TableError};
 

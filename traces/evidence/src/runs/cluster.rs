@@ -3,11 +3,11 @@
 use super::{NoPlan, Run};
 use std::sync::LazyLock;
 use trainwright_spec::catalog;
-use trainwright_spec::cluster::{Cluster, Node, Wiring};
+use trainwright_spec::cluster::{Cluster, Gpu, Node, Wiring};
 use trainwright_spec::units::BytesPerSecond;
 
 /// Every node of the catalog, read once for all rows.
-static NODES: LazyLock<Vec<Node>> = LazyLock::new(|| {
+pub(super) static NODES: LazyLock<Vec<Node>> = LazyLock::new(|| {
     catalog::names("nodes").into_iter().filter_map(|name| Node::from_name(name).ok()).collect()
 });
 
@@ -22,6 +22,13 @@ impl Run {
     pub fn cluster(&self) -> Result<Cluster, NoPlan> {
         let gpus = self.gpus.ok_or_else(|| NoPlan::missing("gpus"))?;
         let mut node = self.node()?;
+        let host = node.gpus.value;
+        if node.nics.is_none() && gpus > host && gpus.is_multiple_of(host) {
+            // Hosts on a torus of their GPUs' links: what a table calls a node is a part of the torus.
+            if let Ok(torus) = Cluster::from_name(&format!("{}:{}", node.name, gpus / host)) {
+                return Ok(torus);
+            }
+        }
         let per_node = match self.rack() {
             // A rack is one NVLink domain, of which a job has an even part.
             Some(_) => {
@@ -46,6 +53,11 @@ impl Run {
         // The catalog's cluster of this node, with another number of nodes.
         let cluster = Cluster::from_name(&node.name).map_err(|error| NoPlan::Invalid(error.to_string()))?;
         Ok(Cluster { name, nodes, node, ..cluster })
+    }
+
+    /// The row's GPU, if a node of the catalog has it.
+    pub(super) fn known_gpu(&self) -> Option<&'static Gpu> {
+        NODES.iter().map(|node| &node.gpu).find(|gpu| gpu.name == self.gpu)
     }
 
     /// GPUs of the rack that is one NVLink domain, from its name: 72 of `nvl72`; `None` for other links.

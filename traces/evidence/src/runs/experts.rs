@@ -13,6 +13,11 @@ const DISPATCHERS: [(&str, [&str; 2]); 4] = [
 ];
 
 impl Run {
+    /// Whether `dispatcher` is blank or a known name.
+    pub(super) fn dispatcher_is_known(&self) -> bool {
+        self.dispatcher.is_empty() || DISPATCHERS.iter().any(|(name, _)| *name == self.dispatcher)
+    }
+
     /// Places the experts on a mesh whose nodes have `gpus_per_node` GPUs; returns how tokens come to them.
     ///
     /// # Errors

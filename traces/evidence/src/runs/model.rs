@@ -1,20 +1,15 @@
 //! The model that a row describes.
 
+use super::names::MODELS;
 use super::{NoPlan, Run};
-use std::sync::LazyLock;
 use trainwright_spec::limits::{
     EXPERTS, EXPERTS_PER_TOKEN, HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, TOKENS, VOCAB,
 };
-use trainwright_spec::model::preset::{preset, presets};
 use trainwright_spec::model::{
     Activation, Attention, Block, BlockRun, Embedding, Experts, FeedForward, Head, Mask, Mlp, Model, Norm,
     Position,
 };
 use trainwright_spec::stack::Stack;
-
-/// Every model of the catalog, read once for all rows.
-static MODELS: LazyLock<Vec<Model>> =
-    LazyLock::new(|| presets().filter_map(|(name, _)| preset(name).ok()).collect());
 
 impl Run {
     /// A decoder as GPT-2's (layer norms, learned positions, biases, dropout, tied head), or with gated feed-forward

@@ -1,11 +1,12 @@
 //! The plan that a row describes.
 
+use super::recompute::Chosen;
 use super::stages::{ends_alone, stages};
 use super::{NoPlan, Run};
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
-use trainwright_spec::plan::{Offload, Piece, Plan, Recompute, ScheduleChoice};
+use trainwright_spec::plan::{Offload, Plan, ScheduleChoice};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{FlashVersion, Place};
 use trainwright_spec::schedule::schedule;
@@ -14,24 +15,16 @@ use trainwright_spec::stack::{AttentionKernel, Fusion, PlanFamily, Stack};
 /// The software of a row that names none, neither in its column nor in its source.
 const SOFTWARE: &str = "Megatron-LM";
 
+/// Libraries of devices that run compiled programs only.
+const COMPILED: [&str; 2] = ["xla", "neuron"];
+
 /// Names of schedules in papers, and in the catalog.
 const SCHEDULES: [(&str, &str); 5] =
     [("1f1b-i", "interleaved"), ("zb-1p", "zb-h1"), ("zb-2p", "zb-h2"), ("zb-v", "zb-v"), ("afab", "gpipe")];
 
-/// Parts of a block by the names that software gives them.
-const PIECES: [(&str, Piece); 8] = [
-    ("core_attn", Piece::Core),
-    ("core", Piece::Core),
-    ("layernorm", Piece::Norm),
-    ("moe_act", Piece::Activation),
-    ("activation", Piece::Activation),
-    ("mlp", Piece::Mlp),
-    ("moe", Piece::Experts),
-    ("mla_up_proj", Piece::UpProjection),
-];
-
 impl Run {
-    /// The plan, checked. The stack gets every feature that the row used.
+    /// The plan, checked, of a row that states all of it but the columns' defaults. The stack gets every feature that the row
+    /// used. `completed` fills further blanks.
     ///
     /// # Errors
     /// `Invalid` if the row contradicts itself, `Unsupported` if a plan cannot express it.
@@ -76,12 +69,17 @@ impl Run {
         }
         let sharding = self.sharding(&mut stack)?;
         let recompute = self.recompute(&mut stack)?;
+        if !recompute.suits(stages_in_all) {
+            return invalid(format!("`recompute` is `{}`; there are {stages_in_all} stages", self.recompute));
+        }
         let sequence_parallel = tensor > 1 && self.sequence_parallel.unwrap_or(stack.sequence_parallel);
         stack.sequence_parallel |= sequence_parallel;
         let model = self.model(&stack)?;
         let mut mesh = Mesh { context, ..Mesh::new(tensor, pipeline, data) };
         let experts = self.place_experts(&mut mesh, cluster.node.gpus.value)?;
         mesh.shard = sharding.ranks;
+        let mut blocks = stages(&model, stages_in_all, stack.cut);
+        recompute.apply(&mut blocks);
         let offload = self.offload()?;
         let sequence = self.seq_len.ok_or_else(|| NoPlan::missing("seq_len"))?;
         let job = Job::new(sequence, global_batch, self.precision(&cluster.node.gpu)?);
@@ -91,7 +89,7 @@ impl Run {
             virtual_stages: schedule_stages,
             sequence_parallel,
             data_sharding: sharding.scheme,
-            stages: stages(&model, stages_in_all, stack.cut, |index| recompute.of(index)),
+            stages: blocks,
             offload,
             mesh,
             experts,
@@ -101,25 +99,42 @@ impl Run {
         Ok(plan)
     }
 
-    /// How the forecast departs from the row; `None` if it does not.
-    pub fn remark(&self) -> Option<String> {
+    /// That another stack stands in for the row's software; `None` if it does not.
+    pub(super) fn stand_in_remark(&self) -> Option<String> {
         let stack = match self.named_stack() {
             Some(_) => None,
             None => self.stand_in(),
         }?;
-        Some(format!(
-            "no stack of the catalog is the framework `{}`: {} stands in",
-            self.framework, stack.name
-        ))
+        Some(match self.framework.as_str() {
+            "" => format!("`framework` {}", stack.name),
+            name => format!("no stack of the catalog is the framework `{name}`: {} stands in", stack.name),
+        })
     }
 
-    /// The catalog's stack of the row's software at its date.
+    /// The catalog's stack of the row's software at its date: the first name in `framework` that it has.
     fn named_stack(&self) -> Option<Stack> {
         match self.framework.as_str() {
-            "" => Stack::from_framework(&self.source, true, &self.date)
-                .or_else(|| Stack::from_framework(SOFTWARE, false, &self.date)),
-            name => Stack::from_framework(name, false, &self.date),
+            "" => Stack::from_framework(&self.source, true, &self.date).or_else(|| {
+                Stack::from_framework(SOFTWARE, false, &self.date).filter(|_| !self.is_compiled())
+            }),
+            name => {
+                let words = name.char_indices().filter(|(at, _)| {
+                    let before = name[..*at].chars().next_back();
+                    before.is_none_or(|letter| !letter.is_alphanumeric())
+                });
+                words
+                    .map(|(at, _)| &name[at..])
+                    .find_map(|rest| Stack::from_framework(rest, false, &self.date))
+            }
         }
+    }
+
+    /// Whether XLA compiles a step to one program: the software says so, or nothing else runs on the device.
+    fn is_compiled(&self) -> bool {
+        let framework = self.framework.to_lowercase();
+        let library = self.known_gpu().and_then(|gpu| gpu.library.as_deref());
+        ["jax", "xla", "t5x", "neuron"].iter().any(|name| framework.contains(name))
+            || library.is_some_and(|library| COMPILED.contains(&library))
     }
 
     /// The catalog's stack for plans of this family, where none is the row's software.
@@ -127,6 +142,7 @@ impl Run {
         let shares_layers = [self.tp, self.pp, self.cp, self.ep].into_iter().flatten().any(|ranks| ranks > 1);
         let scheme = self.data_sharding.split(':').next().unwrap_or_default();
         let family = match scheme {
+            _ if self.is_compiled() => PlanFamily::Compiled,
             _ if shares_layers => PlanFamily::ModelParallel,
             "zero3" | "hsdp" | "zero2-fsdp" => PlanFamily::ShardedWeights,
             _ => PlanFamily::Replicas,
@@ -183,8 +199,7 @@ impl Run {
     /// 1F1B, interleaved where a rank has several stages and its microbatches fill them, or what `notes` calls
     /// the schedule: `schedule ZB-1p`.
     fn schedule(&self, microbatches: usize) -> Result<ScheduleChoice, NoPlan> {
-        let noted = self.notes.split(';').find_map(|note| note.trim().strip_prefix("schedule "));
-        let Some(noted) = noted.map(|name| name.trim().to_lowercase()) else {
+        let Some(noted) = self.noted_schedule() else {
             let pipeline = self.pp.unwrap_or(1);
             return Ok(match self.vp.unwrap_or(1) {
                 1 => "1f1b".into(),
@@ -192,37 +207,35 @@ impl Run {
                 _ => "interleaved-groups".into(),
             });
         };
-        let name =
-            SCHEDULES.iter().find(|(known, _)| *known == noted).map_or(noted.as_str(), |(_, ours)| ours);
-        match schedule(name) {
-            Ok(_) => Ok(name.into()),
+        match schedule(&noted) {
+            Ok(_) => Ok(noted.as_str().into()),
             Err(_) => Err(NoPlan::Unsupported(format!("`notes` has the schedule `{noted}`"))),
         }
     }
 
+    /// The schedule that the notes name, by its name in the catalog if it has one.
+    fn noted_schedule(&self) -> Option<String> {
+        let name = self.notes.split(';').find_map(|note| note.trim().strip_prefix("schedule "))?;
+        let name = name.trim().to_lowercase();
+        let known = SCHEDULES.iter().find(|(known, _)| *known == name);
+        Some(known.map_or(name, |(_, ours)| (*ours).into()))
+    }
+
+    /// Whether the notes name a schedule of which nothing is known.
+    pub(super) fn noted_schedule_is_unknown(&self) -> bool {
+        self.noted_schedule().is_some_and(|name| schedule(&name).is_err())
+    }
+
+    /// Whether `recompute` is a text that a plan expresses.
+    pub(super) fn recompute_is_known(&self) -> bool {
+        self.stack().is_ok_and(|mut stack| self.recompute(&mut stack).is_ok())
+    }
+
     fn recompute(&self, stack: &mut Stack) -> Result<Chosen, NoPlan> {
-        let unknown = || NoPlan::Unsupported(format!("`recompute` is `{}`", self.recompute));
-        let all = |choice| Ok(Chosen { choice, every: 1 });
         let usual = stack.usual_recompute.clone().unwrap_or_default();
-        let chosen = if self.recompute.is_empty() { &usual } else { &self.recompute };
-        match (chosen.as_str(), &stack.selective_blocks) {
-            ("" | "none", _) => all(Recompute::None),
-            ("full", _) => all(Recompute::Full),
-            ("selective", Some(blocks)) => Ok(Chosen { choice: Recompute::Full, every: blocks.value }),
-            ("selective-layer", _) => Ok(Chosen { choice: Recompute::Full, every: 2 }),
-            ("selective", None) => {
-                stack.selective_recompute = true;
-                all(Recompute::Selective)
-            }
-            (text, _) => {
-                let inside = text.strip_prefix("selective (").and_then(|rest| rest.strip_suffix(')'));
-                let piece =
-                    |name: &str| PIECES.iter().find(|(known, _)| *known == name).map(|(_, piece)| *piece);
-                let pieces: Option<Vec<Piece>> = inside.ok_or_else(unknown)?.split('+').map(piece).collect();
-                stack.selective_recompute = true;
-                all(Recompute::of(&pieces.ok_or_else(unknown)?))
-            }
-        }
+        let text = if self.recompute.is_empty() { &usual } else { &self.recompute };
+        Chosen::read(text, stack)
+            .ok_or_else(|| NoPlan::Unsupported(format!("`recompute` is `{}`", self.recompute)))
     }
 
     fn sharding(&self, stack: &mut Stack) -> Result<Sharding, NoPlan> {
@@ -254,7 +267,7 @@ impl Run {
         Ok(Sharding { scheme: scheme.into(), ranks: ranks.or(node) })
     }
 
-    fn offload(&self) -> Result<Offload, NoPlan> {
+    pub(super) fn offload(&self) -> Result<Offload, NoPlan> {
         let optimizer = Offload { optimizer: Some(Place::Host), ..Offload::default() };
         match self.offload.as_str() {
             "" | "none" | "optimizer CPU offload 0%" => Ok(Offload::default()),
@@ -267,18 +280,6 @@ impl Run {
 struct Sharding {
     scheme: String,
     ranks: Option<usize>,
-}
-
-/// The recomputation of every n-th block; the others recompute nothing.
-struct Chosen {
-    choice: Recompute,
-    every: usize,
-}
-
-impl Chosen {
-    fn of(&self, block: usize) -> Recompute {
-        if (block + 1).is_multiple_of(self.every) { self.choice } else { Recompute::None }
-    }
 }
 
 #[cfg(test)]
@@ -295,7 +296,7 @@ mod tests {
                 data_sharding: data_sharding.into(),
                 ..Run::default()
             };
-            (run.stack().unwrap().name, run.remark())
+            (run.stack().unwrap().name, run.stand_in_remark())
         };
         let remark = |name: &str| {
             Some(format!("no stack of the catalog is the framework `Veni 2.1`: {name} stands in"))

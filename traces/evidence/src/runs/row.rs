@@ -13,6 +13,8 @@ pub struct Run {
     pub source: String,
     /// How much of it the source documents: `A`, `B`, `C`.
     pub quality: String,
+    /// What is trained how: blank, `pretrain`, `sft`, `full` or `reward_model`; others are refused.
+    pub kind: String,
     /// The model's name, for people.
     pub model_name: String,
     /// Blocks.

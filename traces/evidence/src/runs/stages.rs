@@ -4,20 +4,13 @@ use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::plan::{Recompute, StageBlocks};
 use trainwright_spec::stack::Cut;
 
-/// The blocks of each stage, each with its choice.
-pub(super) fn stages(
-    model: &Model,
-    stages: usize,
-    cut: Cut,
-    choice: impl Fn(usize) -> Recompute,
-) -> Vec<StageBlocks> {
+/// The blocks of each stage, without recomputation.
+pub(super) fn stages(model: &Model, stages: usize, cut: Cut) -> Vec<StageBlocks> {
     let sizes = match cut {
         Cut::Blocks => by_blocks(model.layers(), stages),
         Cut::Weights => by_weights(model, stages),
     };
-    let mut next = 0..;
-    let blocks = |size: usize| StageBlocks(next.by_ref().take(size).map(&choice).collect());
-    sizes.into_iter().map(blocks).collect()
+    sizes.into_iter().map(|size| StageBlocks(vec![Recompute::None; size])).collect()
 }
 
 /// Whether the stages are one for each block and one for the head alone, or also one for the embedding alone.

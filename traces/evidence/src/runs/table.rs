@@ -36,10 +36,12 @@ pub struct Table {
 pub struct Prediction {
     /// The stack of the row.
     pub stack: String,
-    /// How the forecast departs from the row, if it does: `Run::remark`.
+    /// What the forecast does not have from the row, if anything: `Completed::remark`.
     pub remark: Option<String>,
     /// Time of a step, in seconds.
     pub step_seconds: f64,
+    /// Tokens of a step for each GPU; of a batch or length that stands in, if the row's is blank.
+    pub tokens_per_gpu: f64,
     /// 10th and 90th percentile of measured over forecast step times.
     pub band: Option<(f64, f64)>,
     /// 10th and 90th percentile of measured over forecast peak memory.
@@ -75,7 +77,7 @@ pub enum TableError {
     Csv(#[from] csv::Error),
     /// It lacks a column without which no row has a plan.
     #[error(
-        "the column `{0}` is missing; a table of runs has one row for each run and at least the columns layers, hidden, seq_len, gpu, gpus and global_batch"
+        "the column `{0}` is missing; a table of runs has one row for each run and at least the columns gpu, and layers and hidden, or model_name, or params_b"
     )]
     Column(&'static str),
     /// It has a column that a forecast would add.
@@ -92,10 +94,10 @@ impl Table {
         let mut reader = ReaderBuilder::new().trim(Trim::Headers).from_reader(from);
         let headers = reader.headers()?.clone();
         let has = |column: &str| headers.iter().any(|header| header == column);
-        for column in ["layers", "hidden", "seq_len", "gpu", "gpus", "global_batch"] {
-            if !has(column) {
-                return Err(TableError::Column(column));
-            }
+        let sized = has("model_name") || has("params_b");
+        let needed = ["layers", "hidden", "gpu"].into_iter().skip(if sized { 2 } else { 0 });
+        if let Some(column) = needed.into_iter().find(|column| !has(column)) {
+            return Err(TableError::Column(column));
         }
         if let Some(taken) = FORECAST_COLUMNS.into_iter().find(|column| has(column)) {
             return Err(TableError::Taken(taken));
@@ -150,15 +152,15 @@ impl Table {
 }
 
 impl Prediction {
-    /// The forecast over the measurement, less one.
+    /// The forecast over the measurement, less one: of the step time, or of the time for a token where the row does not
+    /// state the tokens of a step.
     pub fn error(&self, run: &Run) -> Option<f64> {
-        Some(self.step_seconds / run.step_seconds()? - 1.0)
+        let by_rate =
+            || Some(self.tokens_per_gpu / run.measured_tokens_per_s_per_gpu.filter(|rate| *rate > 0.0)?);
+        Some(self.step_seconds / run.step_seconds().or_else(by_rate)? - 1.0)
     }
 
     fn cells(&self, run: &Run) -> [String; FORECAST_COLUMNS.len()] {
-        let tokens = run.global_batch.zip(run.seq_len).zip(run.gpus);
-        let rate =
-            tokens.map(|((batch, length), gpus)| (batch * length) as f64 / gpus as f64 / self.step_seconds);
         let error = self.error(run).map(|error| 100.0 * error);
         let percent = |value: f64| format!("{value:.2}");
         let end = |of: fn((f64, f64)) -> f64| {
@@ -166,7 +168,7 @@ impl Prediction {
         };
         [
             format!("{:.6}", self.step_seconds),
-            rate.map_or_else(String::new, |rate| format!("{rate:.2}")),
+            format!("{:.2}", self.tokens_per_gpu / self.step_seconds),
             percent(self.mfu_percent),
             format!("{:.3}", self.peak_memory_gb),
             self.outcome.name().into(),
