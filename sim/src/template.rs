@@ -180,6 +180,8 @@ pub(crate) fn templates<C: Costs>(
     }
     match detail {
         Detail::Ops => all,
+        // The ops of joint calls take turns.
+        Detail::Calls if rank.calls.iter().any(|call| call.joint) => all,
         // A collective of a segment that cannot be joined may have to wait for one of the call before, which would
         // be hidden in a joined one: all are joined or none.
         Detail::Calls => {
