@@ -10,7 +10,7 @@
 
 use crate::template::{Node, NodeId};
 use std::ops::Range;
-use trainwright_spec::program::{Axis, Stream};
+use trainwright_spec::program::{Axis, Call, Stream};
 use trainwright_timeline::timeline::Activity;
 
 /// A run of a call's nodes: which of the two calls, and which nodes of it.
@@ -34,6 +34,13 @@ pub(crate) fn turns(calls: [&[Node]; 2]) -> Vec<Turn> {
         }
         turns.extend(next.into_iter().enumerate().filter_map(|(call, run)| Some((call, run?))));
     }
+}
+
+/// Whether any joint calls of a rank take turns, of which `templates` has the nodes by segment. If not, they run one after
+/// the other.
+pub(crate) fn any_take_turns(calls: &[Call], templates: &[Vec<Node>]) -> bool {
+    let is_cut = |call: &Call| runs(&templates[call.segment]).len() > 1;
+    calls.windows(2).any(|pair| pair[0].joint && pair.iter().any(is_cut))
 }
 
 /// The nodes of a call, cut before each kernel that waits for an exchange of tokens.

@@ -19,6 +19,7 @@
 use crate::costs::{Conditions, Cost, Costs, Delivery, Query, QueryWork};
 use crate::engine::{Graph, Load, Mixture, OpId, Timing, Use};
 use crate::index::index;
+use crate::joint::any_take_turns;
 use serde::Serialize;
 use std::ops::Range;
 use trainwright_spec::collective::CollectiveKind;
@@ -180,8 +181,7 @@ pub(crate) fn templates<C: Costs>(
     }
     match detail {
         Detail::Ops => all,
-        // The ops of joint calls take turns.
-        Detail::Calls if rank.calls.iter().any(|call| call.joint) => all,
+        Detail::Calls if any_take_turns(&rank.calls, &all) => all,
         // A collective of a segment that cannot be joined may have to wait for one of the call before, which would
         // be hidden in a joined one: all are joined or none.
         Detail::Calls => {
