@@ -8,10 +8,8 @@
 //! A pass that waits for its tokens leaves the compute stream to the other pass. Both keep their own order, so an
 //! exchange overlaps kernels because of streams and dependencies alone.
 
-use crate::template::{Node, NodeId};
+use crate::template::{Node, runs_between_exchanges};
 use std::ops::Range;
-use trainwright_spec::program::{Axis, Call, Stream};
-use trainwright_timeline::timeline::Activity;
 
 /// A run of a call's nodes: which of the two calls, and which nodes of it.
 pub(crate) type Turn = (usize, Range<usize>);
@@ -24,7 +22,7 @@ pub(crate) type Turn = (usize, Range<usize>);
 /// Source: DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1 and figure 4 (attention, dispatch, MLP and combine of a
 /// forward and a backward chunk alternate).
 pub(crate) fn turns(calls: [&[Node]; 2]) -> Vec<Turn> {
-    let [first, second] = calls.map(runs);
+    let [first, second] = calls.map(runs_between_exchanges);
     let mut turns = Vec::with_capacity(first.len() + second.len());
     let (mut first, mut second) = (first.into_iter(), second.into_iter());
     loop {
@@ -34,30 +32,4 @@ pub(crate) fn turns(calls: [&[Node]; 2]) -> Vec<Turn> {
         }
         turns.extend(next.into_iter().enumerate().filter_map(|(call, run)| Some((call, run?))));
     }
-}
-
-/// Whether any joint calls of a rank take turns, of which `templates` has the nodes by segment. If not, they run one after
-/// the other.
-pub(crate) fn any_take_turns(calls: &[Call], templates: &[Vec<Node>]) -> bool {
-    let is_cut = |call: &Call| runs(&templates[call.segment]).len() > 1;
-    calls.windows(2).any(|pair| pair[0].joint && pair.iter().any(is_cut))
-}
-
-/// The nodes of a call, cut before each kernel that waits for an exchange of tokens.
-fn runs(nodes: &[Node]) -> Vec<Range<usize>> {
-    let waits = |node: &Node| node.after.iter().any(|earlier| exchanges_tokens(nodes, *earlier));
-    let cuts = nodes.iter().enumerate().filter(|(_, node)| node.stream == Stream::Compute && waits(node));
-    let mut ends: Vec<usize> = cuts.map(|(index, _)| index).filter(|index| *index > 0).collect();
-    ends.push(nodes.len());
-    let starts = std::iter::once(0).chain(ends.clone());
-    starts.zip(ends).map(|(start, end)| start..end).collect()
-}
-
-fn exchanges_tokens(nodes: &[Node], node: NodeId) -> bool {
-    let node = &nodes[usize::from(node)];
-    let over_experts = matches!(
-        node.activity,
-        Activity::Communication(Axis::Expert | Axis::ExpertInner | Axis::ExpertOuter | Axis::ExpertTensor)
-    );
-    node.stream == Stream::Layer && over_experts
 }
