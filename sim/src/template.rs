@@ -208,12 +208,7 @@ pub(crate) fn runs_between_exchanges(nodes: &[Node]) -> Vec<Range<usize>> {
 
 impl Node {
     fn exchanges_tokens(&self) -> bool {
-        let over_experts = matches!(
-            self.activity,
-            Activity::Communication(
-                Axis::Expert | Axis::ExpertInner | Axis::ExpertOuter | Axis::ExpertTensor
-            )
-        );
+        let over_experts = matches!(self.activity, Activity::Communication(axis) if axis.is_of_experts());
         self.stream == Stream::Layer && over_experts
     }
 }

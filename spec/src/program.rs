@@ -374,6 +374,11 @@ impl Axis {
         Axis::Mirror,
     ];
 
+    /// Whether tokens go over it to their experts. Gradients of experts have axes of their own.
+    pub fn is_of_experts(self) -> bool {
+        matches!(self, Axis::Expert | Axis::ExpertInner | Axis::ExpertOuter | Axis::ExpertTensor)
+    }
+
     /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {

@@ -107,6 +107,11 @@ pub trait Schedule: Send + Sync {
         1
     }
 
+    /// Whether some passes run jointly (`ActionLists::joint`).
+    fn joins_passes(&self) -> bool {
+        false
+    }
+
     /// Whether a search that may choose the schedule tries this one.
     fn searched(&self) -> bool {
         false
@@ -222,7 +227,7 @@ pub struct ActionLists {
     /// By rank.
     pub ranks: Vec<Vec<Action>>,
     /// By rank: positions of the actions that run as one joint pass with the action behind them. Both wait for what
-    /// either needs, and both end together.
+    /// either needs, and both end together. In a program they share the streams: see `Call::joint`.
     pub joint: Vec<Vec<usize>>,
 }
 
