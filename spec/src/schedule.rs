@@ -107,11 +107,6 @@ pub trait Schedule: Send + Sync {
         1
     }
 
-    /// Whether some passes run jointly (`ActionLists::joint`).
-    fn joins_passes(&self) -> bool {
-        false
-    }
-
     /// Whether a search that may choose the schedule tries this one.
     fn searched(&self) -> bool {
         false

@@ -54,16 +54,14 @@ fn assert_close(value: f64, expected: f64, case: &str) {
 #[test]
 fn every_schedule_is_sound_for_every_shape_it_accepts() {
     for schedule in SCHEDULES {
-        let (mut tried, mut joint) = (0, false);
+        let mut tried = 0;
         for shape in shapes().filter(|shape| schedule.check(*shape).is_ok()) {
             tried += 1;
             let lists = schedule.lists(shape);
-            joint |= lists.joint.iter().any(|joint| !joint.is_empty());
             let sound = validate(&lists, shape, schedule.copies(), |stage| schedule.rank_of(stage, shape));
             assert_eq!(sound, Ok(()), "{} {shape:?}", schedule.name());
         }
         assert!(tried >= 15, "{} accepts only {tried} shapes", schedule.name());
-        assert_eq!(joint, schedule.joins_passes(), "{}", schedule.name());
     }
 }
 

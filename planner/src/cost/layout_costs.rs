@@ -15,9 +15,8 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Axis, Call, Group, Op, Program, RankProgram, Segment, Work};
 use trainwright_spec::units::Seconds;
 
-/// What layer costs depend on: a layout whose data axis has no bearing, and whose pipeline only has if there is one. Of
-/// the schedule only whether it hides exchanges of tokens.
-type Key = (Mesh, usize, [bool; 2], [&'static str; 3], Precision);
+/// What layer costs depend on: a layout whose data axis has no bearing, and whose pipeline only has if there is one.
+type Key = (Mesh, usize, bool, &'static str, &'static str, &'static str, Precision);
 
 fn key(candidate: &Candidate) -> Key {
     let Candidate { mesh, micro_batch, sequence_parallel, precision, .. } = *candidate;
@@ -28,8 +27,7 @@ fn key(candidate: &Candidate) -> Key {
     let order = if apart { mesh.order } else { RankOrder::default() };
     let mesh = Mesh { pipeline, data: 1, shard: None, order, ..mesh };
     let Candidate { tensor_scheme, context_scheme, dispatcher, .. } = *candidate;
-    let flags = [sequence_parallel, candidate.schedule().joins_passes()];
-    (mesh, micro_batch, flags, [tensor_scheme, context_scheme, dispatcher], precision)
+    (mesh, micro_batch, sequence_parallel, tensor_scheme, context_scheme, dispatcher, precision)
 }
 
 /// The costs of one layout.

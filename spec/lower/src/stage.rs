@@ -10,7 +10,7 @@ use trainwright_spec::experts::Load;
 use trainwright_spec::model::weights::Weight;
 use trainwright_spec::model::{Block, Model};
 use trainwright_spec::plan::{Plan, Recompute};
-use trainwright_spec::program::{Axis, Segment, Work};
+use trainwright_spec::program::{Axis, Segment};
 use trainwright_spec::units::Bytes;
 
 /// A stage, lowered as far as its parts.
@@ -61,9 +61,6 @@ pub(crate) enum Variant {
 }
 
 /// What one layer costs on one rank: for the planner, which composes stages from layers.
-///
-/// If the schedule runs passes jointly, exchanges of tokens have no bytes: the other pass may hide them, and the layers of a
-/// rank must not take more than its step.
 #[derive(Debug, Clone)]
 pub struct StageCost {
     /// Forward of one microbatch.
@@ -180,13 +177,7 @@ impl Layer {
 impl StageCost {
     /// Costs of a block in the mesh, microbatch and stack of `plan`.
     pub fn of_block(plan: &Plan, block: &Block, recompute: Recompute) -> StageCost {
-        let layer = Layer::of_block(&Shape::of(plan), 0, block, recompute);
-        let mut cost = layer.cost(plan.stack.overlap_tensor_backward);
-        if plan.schedule().joins_passes() {
-            let StageCost { forward, backward, input, .. } = &mut cost;
-            [forward, backward, input].into_iter().for_each(without_token_exchange);
-        }
-        cost
+        Layer::of_block(&Shape::of(plan), 0, block, recompute).cost(plan.stack.overlap_tensor_backward)
     }
 
     /// Costs of the embedding.
@@ -198,17 +189,6 @@ impl StageCost {
     pub fn of_head(plan: &Plan) -> StageCost {
         let layer = Layer::head(&Shape::of(plan), &plan.model, ends_apart(plan));
         layer.cost(plan.stack.overlap_tensor_backward)
-    }
-}
-
-/// Takes the bytes of exchanges between experts out of a segment.
-fn without_token_exchange(segment: &mut Segment) {
-    for op in &mut segment.ops {
-        if let Work::Collective { axis, bytes, .. } = &mut op.work
-            && axis.is_of_experts()
-        {
-            *bytes = Bytes::ZERO;
-        }
     }
 }
 

@@ -92,10 +92,6 @@ impl Schedule for Custom {
         self.rank_of[stage]
     }
 
-    fn joins_passes(&self) -> bool {
-        self.lists.joint.iter().any(|joint| !joint.is_empty())
-    }
-
     fn lists(&self, _: PipelineShape) -> ActionLists {
         self.lists.clone()
     }

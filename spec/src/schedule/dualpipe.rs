@@ -37,10 +37,6 @@ impl Schedule for DualPipe {
         opposite(stage, shape)
     }
 
-    fn joins_passes(&self) -> bool {
-        true
-    }
-
     fn lists(&self, shape: PipelineShape) -> ActionLists {
         let (p, each) = (shape.ranks, shape.microbatches / 2);
         let mut lists = ActionLists::default();

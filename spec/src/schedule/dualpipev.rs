@@ -33,10 +33,6 @@ impl Schedule for DualPipeV {
         v_shape::rank_of(stage, shape)
     }
 
-    fn joins_passes(&self) -> bool {
-        true
-    }
-
     fn lists(&self, shape: PipelineShape) -> ActionLists {
         let PipelineShape { ranks: p, microbatches: m, .. } = shape;
         let mut lists = ActionLists::default();
