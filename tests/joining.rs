@@ -83,7 +83,8 @@ fn programs() -> impl Strategy<Value = Program> {
             };
             Segment { name: "random".into(), ops: ops.iter().enumerate().map(op).collect() }
         };
-        let calls = calls.iter().map(|call| Call { segment: call.index(segments.len()), action: None });
+        let calls =
+            calls.iter().map(|call| Call { segment: call.index(segments.len()), action: None, joint: false });
         let rank = RankProgram {
             rank: 0,
             stands_for: 2,

@@ -245,7 +245,7 @@ fn segment_time(plan: &Plan, segment: Segment) -> Seconds {
         pipeline: vec![0],
         groups: group_of_axis,
         resident: Vec::new(),
-        calls: vec![Call { segment: 0, action: None }],
+        calls: vec![Call { segment: 0, action: None, joint: false }],
     };
     let program = Program { segments: vec![segment], stages: Vec::new(), ranks: vec![rank], groups };
     step_time(&program, &ClusterCosts::new(&plan.cluster)).unwrap().into()

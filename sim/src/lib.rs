@@ -41,6 +41,7 @@ mod forecast;
 pub mod goodput;
 pub mod host;
 mod index;
+mod joint;
 mod kinds;
 mod layout;
 pub mod likeness;

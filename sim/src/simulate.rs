@@ -1,13 +1,14 @@
 //! Runs a program on the engine and records its timeline.
 
 use crate::costs::Costs;
-use crate::engine::{Deadlock, Graph, OpId, Outcome, Timing, UseRange};
+use crate::engine::{Deadlock, Graph, OpId, Outcome, QueueId, Timing, UseRange};
 use crate::index::index;
+use crate::joint::turns;
 use crate::layout::{Layout, Takes, jittered};
 use crate::template::{Detail, Inside, Node, NodeAction, NodeId, Remembered, templates};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{
-    Allocation, Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work,
+    Allocation, Axis, Call, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work,
 };
 use trainwright_spec::units::{Bytes, Flops, Picoseconds};
 use trainwright_timeline::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
@@ -240,14 +241,17 @@ impl Flat {
             };
             changes.extend(rank.resident.iter().map(held));
         }
-        let mut ops = 0..0;
-        for (call, track) in (0..).map(CallId).zip(&self.calls) {
-            let of_call = self.origins[ops.end as usize..].iter().take_while(|origin| origin.call == call);
-            ops = ops.end..ops.end + of_call.count() as u32;
+        // The first and the last kernel of each call. The ops of joint calls take turns.
+        let mut kernels: Vec<Option<[OpId; 2]>> = vec![None; self.calls.len()];
+        for op in (0..self.graph.len() as u32).map(OpId) {
+            if self.node(op).1.activity == Activity::Compute {
+                let of_call = &mut kernels[usize::from(self.origins[op].call)];
+                *of_call = Some([of_call.map_or(op, |[first, _]| first), op]);
+            }
+        }
+        for ((call, track), kernels) in (0..).map(CallId).zip(&self.calls).zip(kernels) {
             let segment = &program.segments[self.segments[call]];
-            let mut kernels =
-                ops.clone().map(OpId).filter(|op| self.node(*op).1.activity == Activity::Compute);
-            let (Some(first), Some(last)) = (kernels.clone().next(), kernels.next_back()) else { continue };
+            let Some([first, last]) = kernels else { continue };
             let total = |list: fn(&Op) -> &[Allocation]| -> Bytes {
                 let all = segment.ops.iter().flat_map(list);
                 all.filter(|one| one.kind == MemoryKind::Activations).map(|one| one.bytes).sum()
@@ -265,6 +269,27 @@ impl Flat {
 
 /// Receiving rank and channel of messages.
 type Route = (usize, Channel);
+
+/// A rank while its calls are laid out.
+struct OnRank<'a> {
+    program: &'a Program,
+    /// Its index in `Program::ranks`.
+    index: usize,
+    rank: &'a RankProgram,
+    /// By stream.
+    queues: [QueueId; Stream::ALL.len()],
+    /// How many collectives it has had on each axis.
+    collectives: [usize; Axis::ALL.len()],
+}
+
+/// A call while its nodes are laid out.
+struct Begun {
+    call: CallId,
+    microbatch: usize,
+    segment: usize,
+    /// The op of each node so far.
+    added: Vec<OpId>,
+}
 
 struct Builder {
     layout: Layout,
@@ -290,57 +315,85 @@ impl Builder {
         };
         let uses: Vec<Vec<UseRange>> =
             templates.iter().map(|nodes| nodes.iter().map(&mut uses).collect()).collect();
-        let mut collectives = [0; Axis::ALL.len()];
-        let mut added: Vec<OpId> = Vec::new();
-        for call in &rank.calls {
-            let call_id = CallId(self.calls.len() as u32);
-            self.calls.push(CallTrack { rank: index, action: call.action });
-            self.segments.push(SegmentId(call.segment as u32));
-            let microbatch = call.action.map_or(0, |action| action.microbatch);
-            added.clear();
-            for (node_id, node) in (0..).map(NodeId).zip(&templates[call.segment]) {
-                let origin = Origin { call: call_id, node: node_id };
-                let timing = match node.action {
-                    NodeAction::Local(time) => Timing::Takes(time),
-                    NodeAction::Collective(axis, time) => {
-                        let group =
-                            rank.groups[axis as usize].expect("only members of a group communicate in it");
-                        let members = program.groups[group].members.len();
-                        self.layout.collective(group, &mut collectives[axis as usize], members, time)
-                    }
-                    NodeAction::Send { takes, .. } => Timing::Takes(takes),
-                    // The send may not have been added yet; `finish` sets what the receive ends with.
-                    NodeAction::Receive(_) => Timing::Takes(Picoseconds::ZERO),
-                };
-                let graph = &mut self.layout.graph;
-                let before = graph.last_of(queues[node.stream as usize]);
-                let op = graph.add(queues[node.stream as usize], timing);
-                graph.set_uses(op, uses[call.segment][origin.node]);
-                self.origins.push(origin);
-                for earlier in &node.after {
-                    graph.wait(op, added[*earlier]);
-                }
-                added.push(op);
-                match node.action {
-                    NodeAction::Send { channel, to, delivery, .. } => {
-                        let last = match delivery {
-                            None => op,
-                            Some(delivery) => {
-                                self.origins.push(origin);
-                                let earlier = node.after.iter().map(|earlier| added[*earlier]);
-                                let ends = [index, rank.pipeline[to]];
-                                let queue = queues[Stream::Send as usize];
-                                self.layout.deliver(queue, ends, delivery, earlier.chain(before))
-                            }
-                        };
-                        let route = self.sends.entry((rank.pipeline[to], channel)).or_default();
-                        route.resize(route.len().max(microbatch + 1), None);
-                        route[microbatch] = Some(last);
-                    }
-                    NodeAction::Receive(channel) => self.receives.push((op, (index, channel), microbatch)),
-                    NodeAction::Local(_) | NodeAction::Collective(..) => {}
+        let collectives = [0; Axis::ALL.len()];
+        let mut on_rank = OnRank { program, index, rank, queues, collectives };
+        let mut calls = rank.calls.iter();
+        while let Some(call) = calls.next() {
+            let second = calls.as_slice().first().filter(|_| call.joint);
+            let mut begin = |call: &Call| {
+                let call_id = CallId(self.calls.len() as u32);
+                self.calls.push(CallTrack { rank: index, action: call.action });
+                self.segments.push(SegmentId(call.segment as u32));
+                let microbatch = call.action.map_or(0, |action| action.microbatch);
+                Begun { call: call_id, microbatch, segment: call.segment, added: Vec::new() }
+            };
+            let mut begun: Vec<Begun> = std::iter::once(call).chain(second).map(&mut begin).collect();
+            let turns = match second {
+                Some(second) => turns([call, second].map(|call| &templates[call.segment][..])),
+                None => vec![(0, 0..templates[call.segment].len())],
+            };
+            for (which, nodes) in turns {
+                let begun = &mut begun[which];
+                for number in nodes {
+                    let node = &templates[begun.segment][number];
+                    let uses = uses[begun.segment][number];
+                    self.add_node(&mut on_rank, begun, (NodeId(number as u32), node), uses);
                 }
             }
+            if second.is_some() {
+                calls.next();
+            }
+        }
+    }
+
+    /// Appends a node of a call to its stream.
+    fn add_node(
+        &mut self,
+        OnRank { program, index, rank, queues, collectives }: &mut OnRank,
+        Begun { call, microbatch, added, .. }: &mut Begun,
+        (node_id, node): (NodeId, &Node),
+        uses: UseRange,
+    ) {
+        let microbatch = *microbatch;
+        let origin = Origin { call: *call, node: node_id };
+        let timing = match node.action {
+            NodeAction::Local(time) => Timing::Takes(time),
+            NodeAction::Collective(axis, time) => {
+                let group = rank.groups[axis as usize].expect("only members of a group communicate in it");
+                let members = program.groups[group].members.len();
+                self.layout.collective(group, &mut collectives[axis as usize], members, time)
+            }
+            NodeAction::Send { takes, .. } => Timing::Takes(takes),
+            // The send may not have been added yet; `finish` sets what the receive ends with.
+            NodeAction::Receive(_) => Timing::Takes(Picoseconds::ZERO),
+        };
+        let graph = &mut self.layout.graph;
+        let before = graph.last_of(queues[node.stream as usize]);
+        let op = graph.add(queues[node.stream as usize], timing);
+        graph.set_uses(op, uses);
+        self.origins.push(origin);
+        for earlier in &node.after {
+            graph.wait(op, added[usize::from(*earlier)]);
+        }
+        added.push(op);
+        match node.action {
+            NodeAction::Send { channel, to, delivery, .. } => {
+                let last = match delivery {
+                    None => op,
+                    Some(delivery) => {
+                        self.origins.push(origin);
+                        let earlier = node.after.iter().map(|earlier| added[usize::from(*earlier)]);
+                        let ends = [*index, rank.pipeline[to]];
+                        let queue = queues[Stream::Send as usize];
+                        self.layout.deliver(queue, ends, delivery, earlier.chain(before))
+                    }
+                };
+                let route = self.sends.entry((rank.pipeline[to], channel)).or_default();
+                route.resize(route.len().max(microbatch + 1), None);
+                route[microbatch] = Some(last);
+            }
+            NodeAction::Receive(channel) => self.receives.push((op, (*index, channel), microbatch)),
+            NodeAction::Local(_) | NodeAction::Collective(..) => {}
         }
     }
 

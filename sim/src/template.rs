@@ -23,7 +23,7 @@ use serde::Serialize;
 use std::ops::Range;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{
-    Axis, Channel, CollectiveCall, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
+    Axis, Call, Channel, CollectiveCall, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
 };
 use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_timeline::timeline::Activity;
@@ -180,11 +180,36 @@ pub(crate) fn templates<C: Costs>(
     }
     match detail {
         Detail::Ops => all,
+        Detail::Calls if any_take_turns(&rank.calls, &all) => all,
         // A collective of a segment that cannot be joined may have to wait for one of the call before, which would
         // be hidden in a joined one: all are joined or none.
         Detail::Calls => {
             all.iter().map(|nodes| coalesce(nodes, &mut costs.runs)).collect::<Option<_>>().unwrap_or(all)
         }
+    }
+}
+
+/// Whether any joint calls of a rank take turns, of which `templates` has the nodes by segment. If not, they run one after
+/// the other.
+fn any_take_turns(calls: &[Call], templates: &[Vec<Node>]) -> bool {
+    let is_cut = |call: &Call| runs_between_exchanges(&templates[call.segment]).len() > 1;
+    calls.windows(2).any(|pair| pair[0].joint && pair.iter().any(is_cut))
+}
+
+/// The nodes of a call, cut before each kernel that waits for an exchange of tokens between experts.
+pub(crate) fn runs_between_exchanges(nodes: &[Node]) -> Vec<Range<usize>> {
+    let waits = |node: &Node| node.after.iter().any(|earlier| nodes[*earlier].exchanges_tokens());
+    let cuts = nodes.iter().enumerate().filter(|(_, node)| node.stream == Stream::Compute && waits(node));
+    let mut ends: Vec<usize> = cuts.map(|(index, _)| index).collect();
+    ends.push(nodes.len());
+    let starts = std::iter::once(0).chain(ends.clone());
+    starts.zip(ends).map(|(start, end)| start..end).collect()
+}
+
+impl Node {
+    fn exchanges_tokens(&self) -> bool {
+        let over_experts = matches!(self.activity, Activity::Communication(axis) if axis.is_of_experts());
+        self.stream == Stream::Layer && over_experts
     }
 }
 

@@ -142,6 +142,7 @@ fn unit_program(schedule: &dyn Schedule, shape: PipelineShape) -> Program {
             .map(|action| Call {
                 segment: kinds.len() * action.stage + index(action.kind),
                 action: Some(action),
+                joint: false,
             })
             .collect(),
     };
@@ -359,7 +360,7 @@ fn data_parallel_pipelines_reduce_gradients_and_then_update() {
     let ops =
         vec![op(Stream::Compute, reduce, Vec::new()), op(Stream::Compute, Work::Compute(kernel), vec![0])];
     program.segments.push(Segment { name: "update".into(), ops });
-    let update = Call { segment: program.segments.len() - 1, action: None };
+    let update = Call { segment: program.segments.len() - 1, action: None, joint: false };
     // Rank d + 2 r is rank r of pipeline d.
     let pipeline = program.ranks.clone();
     program.ranks.clear();
@@ -427,7 +428,7 @@ fn a_sender_that_has_given_a_message_away_goes_on() {
         pipeline: vec![0, 1],
         groups: [None; Axis::ALL.len()],
         resident: Vec::new(),
-        calls: [0, 1].map(action(rank)).map(|action| Call { segment: rank, action }).to_vec(),
+        calls: [0, 1].map(action(rank)).map(|action| Call { segment: rank, action, joint: false }).to_vec(),
     };
     let segments = vec![segment("first", vec![kernel(), send]), segment("second", vec![receive, kernel()])];
     let program = Program { segments, stages: Vec::new(), ranks: vec![rank(0), rank(1)], groups: Vec::new() };
@@ -472,7 +473,7 @@ fn messages_to_one_rank_share_its_link() {
         pipeline: vec![0, 1, 2],
         groups: [None; Axis::ALL.len()],
         resident: Vec::new(),
-        calls: vec![Call { segment: rank, action: None }],
+        calls: vec![Call { segment: rank, action: None, joint: false }],
     };
     let program = Program {
         segments: segments.to_vec(),
@@ -501,7 +502,7 @@ fn ranks_that_outnumber_cores_take_turns() {
         pipeline: vec![rank],
         groups: [None; Axis::ALL.len()],
         resident: Vec::new(),
-        calls: vec![Call { segment: 0, action: None }],
+        calls: vec![Call { segment: 0, action: None, joint: false }],
     };
     let segments = vec![Segment { name: "segment".into(), ops }];
     let program =

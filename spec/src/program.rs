@@ -10,7 +10,8 @@
 //! A segment is the op list of one pass of one stage; it is stored once and called once for each microbatch.
 //! Three rules order the ops, and both interpreters keep them:
 //!
-//! 1. each stream of a rank runs its ops in the order of the calls and, inside a call, of the segment;
+//! 1. each stream of a rank runs its ops in the order of the calls and, inside a call, of the segment; the ops of two
+//!    joint calls (`Call::joint`) take turns where one of them waits for an exchange of tokens;
 //! 2. an op starts after the ops of the same call that it names in `after`;
 //! 3. a receive ends with the send of the same channel and microbatch, and a collective starts when every member
 //!    of its group that the program contains has reached it.
@@ -73,6 +74,9 @@ pub struct Call {
     pub segment: usize,
     /// The schedule's action that this call performs; `None` for the work before the first and after the last action.
     pub action: Option<Action>,
+    /// Whether it and the next call are one joint pass, in which the kernels of one may run during the exchanges of
+    /// tokens of the other. An interpreter may run them one after the other: the results are the same.
+    pub joint: bool,
 }
 
 /// A list of ops in program order.
@@ -369,6 +373,11 @@ impl Axis {
         Axis::Embedding,
         Axis::Mirror,
     ];
+
+    /// Whether tokens go over it to their experts. Gradients of experts have axes of their own.
+    pub fn is_of_experts(self) -> bool {
+        matches!(self, Axis::Expert | Axis::ExpertInner | Axis::ExpertOuter | Axis::ExpertTensor)
+    }
 
     /// The name in tables.
     pub fn name(self) -> &'static str {

@@ -222,7 +222,7 @@ pub struct ActionLists {
     /// By rank.
     pub ranks: Vec<Vec<Action>>,
     /// By rank: positions of the actions that run as one joint pass with the action behind them. Both wait for what
-    /// either needs, and both end together.
+    /// either needs, and both end together. In a program they share the streams: see `Call::joint`.
     pub joint: Vec<Vec<usize>>,
 }
 

@@ -155,7 +155,7 @@ fn segment_time(
             pipeline: vec![0],
             groups: group_of,
             resident: Vec::new(),
-            calls: vec![Call { segment: 0, action: None }],
+            calls: vec![Call { segment: 0, action: None, joint: false }],
         }],
         groups,
     };

@@ -46,10 +46,10 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
         segments.len() - 1
     };
     let lists = match schedule.flushes() {
-        true => schedule.lists(shape).ranks,
-        false => schedule.lists(PipelineShape { microbatches: steps * shape.microbatches, ..shape }).ranks,
+        true => schedule.lists(shape),
+        false => schedule.lists(PipelineShape { microbatches: steps * shape.microbatches, ..shape }),
     };
-    let runs: BTreeSet<ActionKind> = lists.iter().flatten().map(|action| action.kind).collect();
+    let runs: BTreeSet<ActionKind> = lists.ranks.iter().flatten().map(|action| action.kind).collect();
     // By stage: plain, and the variant that carries the data axis's collectives where it differs. Nothing is made of
     // the kinds of passes that the schedule does not run.
     let mut pass_of = |kind: ActionKind| -> Vec<[usize; 2]> {
@@ -81,20 +81,23 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
         .map(|rank| plan.offload.delayed_update.then(|| add(update::delayed(plan, &stages, rank))))
         .collect();
 
+    let outside_actions = |segment: usize| Call { segment, action: None, joint: false };
     let calls: Vec<Vec<Call>> = lists
+        .ranks
         .iter()
-        .zip(&update)
-        .zip(&delayed)
-        .map(|((actions, update), delayed)| {
+        .zip(&lists.joint)
+        .zip(update.iter().zip(&delayed))
+        .map(|((actions, joint), (update, delayed))| {
             let carriers = Carriers::of(actions, shape.microbatches);
-            let mut calls: Vec<Call> =
-                delayed.iter().map(|segment| Call { segment: *segment, action: None }).collect();
+            let joint: BTreeSet<usize> = joint.iter().copied().collect();
+            let mut calls: Vec<Call> = delayed.iter().map(|segment| outside_actions(*segment)).collect();
             for (at, action) in actions.iter().enumerate() {
                 let data = carriers.first.contains(&at) || carriers.last.contains(&at);
                 let segment = passes[action.kind as usize][action.stage][usize::from(data)];
-                calls.push(Call { segment, action: Some(*action) });
+                let joint = joint.contains(&at) && !carriers.updates.contains(&at);
+                calls.push(Call { segment, action: Some(*action), joint });
                 if carriers.updates.contains(&at) {
-                    calls.push(Call { segment: *update, action: None });
+                    calls.push(outside_actions(*update));
                 }
             }
             let repeats = if schedule.flushes() { steps } else { 1 };

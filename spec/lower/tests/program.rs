@@ -8,7 +8,7 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{
     Channel, Layer, Module, ModuleStep, Op, Pass, Program, StageEnd, Task, Work,
 };
-use trainwright_spec::schedule::{Action, ActionKind};
+use trainwright_spec::schedule::{Action, ActionKind, PipelineShape, schedule};
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::Seconds;
 
@@ -180,6 +180,21 @@ fn a_tensor_between_ranks_has_a_message_and_one_between_stages_of_a_rank_has_non
         // The bottom of a V: the first rank's or the last rank's two stages are neighbours.
         let turns = name.starts_with("zb-v") || name.starts_with("dualpipev");
         assert_eq!(left > 0, turns, "{name}");
+    }
+}
+
+#[test]
+fn the_calls_of_joint_passes_are_joint() {
+    for (name, virtual_stages) in [("dualpipe", 1), ("dualpipev", 2), ("1f1b", 1)] {
+        let lists =
+            schedule(name).unwrap().lists(PipelineShape { ranks: 2, virtual_stages, microbatches: 8 });
+        let program = program(2, name, virtual_stages, "none");
+        for (rank, at) in program.ranks.iter().zip(0..) {
+            let passes = rank.calls.iter().filter(|call| call.action.is_some());
+            let joint = passes.enumerate().filter(|(_, call)| call.joint).map(|(at, _)| at);
+            assert_eq!(joint.collect::<Vec<_>>(), lists.joint[at], "{name}, rank {at}");
+        }
+        assert_eq!(lists.joint.iter().any(|joint| !joint.is_empty()), name != "1f1b", "{name}");
     }
 }
 
