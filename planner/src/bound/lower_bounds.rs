@@ -27,7 +27,7 @@ impl<'a> LowerBounds<'a> {
 
     /// A time that no step of a candidate with this layout is below.
     pub fn layout(&self, layout: &Candidate) -> Seconds {
-        layout_bound(self.model.question, layout, self.model.of(layout))
+        layout_bound(self.model.question, layout, self.model.of_layout(layout))
     }
 
     /// A time that no step of `candidate` is below, whichever partition and recomputation is chosen for it. `plan` has no

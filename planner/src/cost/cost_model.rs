@@ -2,12 +2,13 @@
 
 use super::cached_costs::CachedCosts;
 use super::layer_cost::ModelCost;
-use super::layout_costs::LayoutCosts;
+use super::layout_costs::{ByKind, LayoutCosts};
 use super::pipelines::Pipelines;
 use crate::candidate::Candidate;
-use crate::question::Question;
+use crate::question::{Breadth, Question};
 use crate::risk::{Outlook, Outlooks};
 use trainwright_sim::Deadlock;
+use trainwright_spec::model::{BlockRun, Mlp};
 use trainwright_spec::plan::Plan;
 
 /// The costs of a question's candidates.
@@ -44,22 +45,32 @@ impl<'a> CostModel<'a> {
         costs: CachedCosts<'a>,
         out_of_time: &(dyn Fn() -> bool + Sync),
     ) -> Result<Option<Self>, Deadlock> {
-        let Some(layers) = LayoutCosts::within(question, layouts, &costs, out_of_time)? else {
+        let pipelines = Pipelines::new(question.job.global_batch);
+        let may_join = tries_joint_passes(question, &pipelines);
+        let Some(layers) = LayoutCosts::within(question, layouts, may_join, &costs, out_of_time)? else {
             return Ok(None);
         };
-        let pipelines = Pipelines::new(question.job.global_batch);
         let outlooks = Outlooks::new(question, layouts);
         Ok(Some(Self { question, costs, layers, pipelines, outlooks }))
     }
 
     /// The layer costs of a candidate; where nodes are of several kinds, no layer takes less on any of them.
     pub fn of(&self, candidate: &Candidate) -> &ModelCost {
-        self.layers.of(candidate)
+        &self.costs_of(candidate).least
     }
 
     /// The layer costs of a candidate by kind of node.
     pub fn by_kind(&self, candidate: &Candidate) -> &[ModelCost] {
-        self.layers.by_kind(candidate)
+        &self.costs_of(candidate).kinds
+    }
+
+    fn costs_of(&self, candidate: &Candidate) -> &ByKind {
+        self.layers.of(candidate, self.pipelines.kind(candidate).joint)
+    }
+
+    /// The least layer costs of the candidates with a layout.
+    pub fn of_layout(&self, layout: &Candidate) -> &ModelCost {
+        &self.layers.of(layout, true).least
     }
 
     /// What is known of the errors of a candidate's forecasts.
@@ -77,4 +88,14 @@ impl<'a> CostModel<'a> {
         let counts = self.question.model.blocks.iter().map(|run| run.count);
         counts.enumerate().max_by_key(|(_, count)| *count).expect("a model has blocks")
     }
+}
+
+/// Whether candidates of a question may exchange tokens between experts in joint passes.
+fn tries_joint_passes(question: &Question, pipelines: &Pipelines) -> bool {
+    let experts = |run: &BlockRun| matches!(run.block.mlp, Mlp::Experts(_));
+    let tried = |name: &str| match question.pins.pinned("schedule") {
+        Some(pinned) => pinned.iter().any(|pin| pin == name),
+        None => question.pins.breadth == Breadth::Whole && !question.pins.forbids("schedule", name),
+    };
+    question.model.blocks.iter().any(experts) && pipelines.joint().any(tried)
 }

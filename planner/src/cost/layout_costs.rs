@@ -31,11 +31,11 @@ fn key(candidate: &Candidate) -> Key {
 }
 
 /// The costs of one layout.
-struct ByKind {
+pub(super) struct ByKind {
     /// By kind of node.
-    kinds: Vec<ModelCost>,
+    pub kinds: Vec<ModelCost>,
     /// Of each layer the least times on any kind.
-    least: ModelCost,
+    pub least: ModelCost,
 }
 
 impl ByKind {
@@ -46,7 +46,15 @@ impl ByKind {
 }
 
 /// The layers' costs of every layout.
-pub(crate) struct LayoutCosts(BTreeMap<Key, ByKind>);
+pub(crate) struct LayoutCosts(BTreeMap<Key, Alternatives>);
+
+/// The costs of one layout in the two ways in which passes may run.
+struct Alternatives {
+    /// Each by itself.
+    alone: ByKind,
+    /// With another one that hides all communication; `None` if the question has no such passes.
+    hidden: Option<ByKind>,
+}
 
 impl LayoutCosts {
     /// Computes what candidates with these layouts need; `None` if the time is up before.
@@ -56,6 +64,7 @@ impl LayoutCosts {
     pub fn within<C: Costs + Sync>(
         question: &Question,
         layouts: &[Candidate],
+        may_join: bool,
         costs: &C,
         out_of_time: &(dyn Fn() -> bool + Sync),
     ) -> Result<Option<Self>, Deadlock> {
@@ -66,12 +75,16 @@ impl LayoutCosts {
         let compute = |(key, candidate)| match out_of_time() {
             true => Ok(None),
             false => {
-                let on = |kind: usize| model_cost(question, candidate, costs, kind);
-                let kinds = (0..=question.cluster.others.len()).map(on).collect::<Result<_, Deadlock>>()?;
-                Ok(Some((key, ByKind::of(kinds))))
+                let by_kind = |hidden: bool| {
+                    let on = |kind: usize| model_cost(question, candidate, costs, kind, hidden);
+                    let kinds = (0..=question.cluster.others.len()).map(on).collect::<Result<_, Deadlock>>();
+                    kinds.map(ByKind::of)
+                };
+                let hidden = if may_join { Some(by_kind(true)?) } else { None };
+                Ok(Some((key, Alternatives { alone: by_kind(false)?, hidden })))
             }
         };
-        let computed: Result<Vec<Option<(Key, ByKind)>>, Deadlock> =
+        let computed: Result<Vec<Option<(Key, Alternatives)>>, Deadlock> =
             distinct.into_par_iter().map(compute).collect();
         Ok(computed?.into_iter().collect::<Option<_>>().map(Self))
     }
@@ -81,15 +94,10 @@ impl LayoutCosts {
         key(one) == key(other)
     }
 
-    /// The costs of a candidate whose layout was among them; where nodes are of several kinds, no layer takes less on any
-    /// of them.
-    pub fn of(&self, candidate: &Candidate) -> &ModelCost {
-        &self.0[&key(candidate)].least
-    }
-
-    /// The costs of a candidate by kind of node.
-    pub fn by_kind(&self, candidate: &Candidate) -> &[ModelCost] {
-        &self.0[&key(candidate)].kinds
+    /// The costs of a candidate whose layout was among them; `joint` if its passes may hide each other's communication.
+    pub(super) fn of(&self, candidate: &Candidate, joint: bool) -> &ByKind {
+        let Alternatives { alone, hidden } = &self.0[&key(candidate)];
+        hidden.as_ref().filter(|_| joint).unwrap_or(alone)
     }
 }
 
@@ -98,13 +106,19 @@ fn model_cost(
     candidate: &Candidate,
     costs: &impl Costs,
     kind: usize,
+    hidden: bool,
 ) -> Result<ModelCost, Deadlock> {
     let rank = question.cluster.first_of(kind);
     let mut plan = candidate.plan(question, Vec::new());
     let experts_apart = plan.mesh.experts_apart();
     let mut groups = BTreeMap::new();
     let mut cost = |plan: &Plan, stage: StageCost| {
-        let mut time = |segment| segment_time(plan, segment, (rank, &mut groups), costs);
+        let mut time = |mut segment: Segment| {
+            if hidden {
+                hide_communication(&mut segment);
+            }
+            segment_time(plan, segment, (rank, &mut groups), costs)
+        };
         let (forward, backward) = (time(stage.forward)?, time(stage.backward)?);
         let input = time(stage.input)?.min(backward);
         let time = forward + backward;
@@ -124,6 +138,15 @@ fn model_cost(
     let with_embedding = StageCost::of_head(&plan);
     let head_with_embedding = LayerCost { parameters: with_embedding.parameters, ..head };
     Ok(ModelCost { blocks, embedding, head, head_with_embedding })
+}
+
+/// Lets communication take no time.
+fn hide_communication(segment: &mut Segment) {
+    for op in &mut segment.ops {
+        if matches!(op.work, Work::Collective { .. }) {
+            op.work = Work::Process(Seconds::ZERO);
+        }
+    }
 }
 
 /// How long a segment takes on a global rank that works by itself.

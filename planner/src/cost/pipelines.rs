@@ -18,6 +18,8 @@ pub(crate) struct PipelineKind {
     pub copies: usize,
     /// Whether a step begins and ends with an empty pipeline that is filled from the first rank on.
     pub ramps: bool,
+    /// Whether a forward and a backward may run as one joint pass, each of which hides the other's communication.
+    pub joint: bool,
 }
 
 impl PipelineKind {
@@ -26,12 +28,13 @@ impl PipelineKind {
         let shapes = sizes.flat_map(|(ranks, virtual_stages)| {
             [1, 2, 4].map(|times| PipelineShape { ranks, virtual_stages, microbatches: times * ranks })
         });
+        let lists = shapes.filter(|shape| schedule.check(*shape).is_ok()).map(|shape| schedule.lists(shape));
+        let lists: Vec<ActionLists> = lists.collect();
         let input = |action: &Action| action.kind == ActionKind::Input;
-        let halves = shapes
-            .filter(|shape| schedule.check(*shape).is_ok())
-            .any(|shape| schedule.lists(shape).ranks.iter().flatten().any(input));
+        let halves = lists.iter().any(|lists| lists.ranks.iter().flatten().any(input));
+        let joint = lists.iter().flat_map(|lists| &lists.joint).any(|joint| !joint.is_empty());
         let copies = schedule.copies();
-        Self { halves, copies, ramps: copies == 1 && schedule.flushes() }
+        Self { halves, copies, ramps: copies == 1 && schedule.flushes(), joint }
     }
 }
 
@@ -50,6 +53,11 @@ impl Pipelines {
     pub fn new(global_batch: usize) -> Self {
         let kinds = SCHEDULES.iter().map(|schedule| (schedule.name(), PipelineKind::of(*schedule))).collect();
         Self { kinds, in_flight: SharedCache::default(), lists: SharedCache::default(), global_batch }
+    }
+
+    /// The schedules with joint passes.
+    pub fn joint(&self) -> impl Iterator<Item = &'static str> {
+        self.kinds.iter().filter(|(_, kind)| kind.joint).map(|(name, _)| *name)
     }
 
     /// The kind of a candidate's pipeline.

@@ -82,7 +82,9 @@ fn no_plan_beats_its_bounds() {
         let tight = name.contains("tight");
         assert!(fit >= 20 && (recompute >= 20 || !tight), "{name}: {fit} fit, {recompute} of them recompute");
         // Bounds that are far below every time would hold too, and be of no use.
-        assert!(closest < 1.2, "{name}: the closest bound is {closest} below");
+        // Joint passes may hide all communication, so their bounds count none.
+        let close = if name.contains("joint") { 2.0 } else { 1.2 };
+        assert!(closest < close, "{name}: the closest bound is {closest} below");
     }
 }
 

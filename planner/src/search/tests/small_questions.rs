@@ -1,7 +1,7 @@
 //! Small questions whose whole space can be solved.
 
 use crate::candidate::Candidate;
-use crate::question::{Pins, Question};
+use crate::question::{Breadth, Pins, Question};
 use crate::risk::{MemoryLimit, Order, Risk};
 use std::sync::Arc;
 use trainwright_sim::likeness::kind;
@@ -210,6 +210,12 @@ pub(super) fn whole_questions() -> Vec<(&'static str, Question)> {
     let long = question("llama-3-8b", 4, "dgx-h100:1", 79.0, [8192, 4], core);
     let grids = question("gpt2", 4, "dgx-a100:1", 79.0, [1024, 8], core);
     let mixture = question("mixtral-8x7b", 4, "dgx-h100:1", 60.0, [2048, 8], core);
+    // A network so slow that its exchanges are most of a layer's time.
+    let mut joint = question("mixtral-8x7b", 4, "l40s-8-ethernet:2", 60.0, [2048, 32], core);
+    joint.cluster.node.gpus.value = 2;
+    let pins = [("schedule", "dualpipe"), ("schedule", "dualpipev"), ("pipeline", "2"), ("expert", "2")];
+    joint.pins.only = pins.map(|(key, value)| (key.to_string(), value.to_string())).to_vec();
+    joint.pins.breadth = Breadth::Usual;
     let mut latent = question("deepseek-v3", 1, "dgx-h100:1", 400.0, [1024, 8], core);
     latent.model.blocks[1].count = 3;
     let sharded = question("gpt2", 6, "dgx-a100:1", 79.0, [1024, 8], "pytorch-eager");
@@ -221,6 +227,7 @@ pub(super) fn whole_questions() -> Vec<(&'static str, Question)> {
         ("four GPUs", whole(grids, 1, 4)),
         ("long", forbid(whole(long, 2, 2), &no_offload)),
         ("mixture", forbid(whole(mixture, 2, 2), &no_offload)),
+        ("joint passes", joint),
         ("latent", forbid(whole(latent, 1, 4), &no_offload)),
         ("sharded", whole(sharded, 2, 2)),
         ("sharded, slow network", forbid(whole(slow, 2, 2), &no_offload)),
