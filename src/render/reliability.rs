@@ -2,7 +2,9 @@
 
 use super::scoreboard::Rows;
 use super::table::Table;
-use trainwright_evidence::reliability::{Coverage, Fitting, Of, Regret, coverages, fitting, judged, regret};
+use trainwright_evidence::reliability::{
+    Coverage, Fitting, Of, Order, Regret, coverages, fitting, judged, orders, regret,
+};
 
 /// Runs that a slice needs.
 const FEWEST: usize = 20;
@@ -12,6 +14,9 @@ const SWEEP: usize = 4;
 
 /// Bounds of the probabilities of fitting.
 const PROBABILITIES: [f64; 8] = [0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 1.0];
+
+/// Bounds of the differences of two forecasts.
+const DIFFERENCES: [f64; 7] = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2, f64::INFINITY];
 
 /// The page, in Markdown.
 pub fn page(rows: Rows) -> String {
@@ -37,6 +42,12 @@ pub fn page(rows: Rows) -> String {
     );
     let sweeps = [("all", regret(&rows, SWEEP, false)), ("one node", regret(&rows, SWEEP, true))];
     page.push_str(&regrets(&sweeps));
+    page.push_str("\n## Order\n\n");
+    page.push_str(
+        "Pairs of runs of a sweep, by how far their forecasts differ, and the part of which the one with the shorter\n\
+         forecast was faster. Every sweep weighs the same. Half is chance.\n\n",
+    );
+    page.push_str(&order_table(&orders(&rows, &DIFFERENCES)));
     page
 }
 
@@ -61,6 +72,18 @@ fn probabilities(fitting: &[Fitting]) -> String {
         .right("runs", |fit| fit.runs.to_string())
         .right("mean probability", |fit| format!("{:.1} %", 100.0 * fit.expected))
         .right("fitted", |fit| format!("{:.1} %", 100.0 * fit.fitted))
+        .markdown()
+}
+
+fn order_table(orders: &[Order]) -> String {
+    let percent = |part: f64| format!("{:.0} %", 100.0 * part);
+    Table::of(orders)
+        .left("forecasts differ by", move |order| match order.between {
+            (low, high) if high.is_infinite() => format!("{} and more", percent(low)),
+            (low, high) => format!("{} to {}", percent(low), percent(high)),
+        })
+        .right("pairs", |order| order.pairs.to_string())
+        .right("order right", move |order| percent(order.right))
         .markdown()
 }
 

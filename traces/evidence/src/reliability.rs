@@ -52,6 +52,17 @@ pub struct Regret {
     pub median: f64,
 }
 
+/// How often the order of two runs of a sweep is forecast right, by how far their forecasts differ.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    /// The least and the largest difference: the longer forecast over the shorter one, less one.
+    pub between: (f64, f64),
+    /// Pairs of runs.
+    pub pairs: usize,
+    /// The fraction of which the run with the shorter forecast took less time.
+    pub right: f64,
+}
+
 /// The quantity of a coverage, by its place in `Prediction::places`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
@@ -135,8 +146,8 @@ pub fn fitting(rows: &[Row], bounds: &[f64]) -> Vec<Fitting> {
     bounds.windows(2).filter_map(between).collect()
 }
 
-/// The regret over sweeps of at least `fewest` runs; of all, or of those on one node.
-pub fn regret(rows: &[Row], fewest: usize, one_node: bool) -> Option<Regret> {
+/// The forecast and measured times of each sweep.
+fn sweeps(rows: &[Row], one_node: bool) -> BTreeMap<String, Vec<(f64, f64)>> {
     let mut sweeps: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for (run, prediction) in rows.iter().filter(|(_, row)| !one_node || !row.traits.kind.spread.several_nodes)
     {
@@ -144,6 +155,40 @@ pub fn regret(rows: &[Row], fewest: usize, one_node: bool) -> Option<Regret> {
             sweeps.entry(run.sweep()).or_default().push((prediction.step_seconds, measured));
         }
     }
+    sweeps
+}
+
+/// Pairs of runs of a sweep by how far their forecasts differ, in the given ranges of it. Each sweep weighs the same, however many
+/// pairs it has.
+pub fn orders(rows: &[Row], bounds: &[f64]) -> Vec<Order> {
+    let mut pairs: Vec<(f64, f64, f64)> = Vec::new();
+    for sweep in sweeps(rows, false).values() {
+        let of_sweep = (0..sweep.len()).flat_map(|one| (one + 1..sweep.len()).map(move |other| (one, other)));
+        let of_sweep: Vec<(f64, f64)> = of_sweep
+            .map(|(one, other)| (sweep[one], sweep[other]))
+            .filter(|(one, other)| one.1 != other.1 && one.0 != other.0)
+            .map(|(one, other)| {
+                let apart = one.0.max(other.0) / one.0.min(other.0) - 1.0;
+                (apart, f64::from(u8::from((one.0 < other.0) == (one.1 < other.1))))
+            })
+            .collect();
+        let weight = 1.0 / of_sweep.len() as f64;
+        pairs.extend(of_sweep.into_iter().map(|(apart, right)| (apart, right, weight)));
+    }
+    let between = |range: &[f64]| {
+        let inside = pairs.iter().filter(|(apart, ..)| (range[0]..range[1]).contains(apart));
+        let inside: Vec<&(f64, f64, f64)> = inside.collect();
+        let all: f64 = inside.iter().map(|(.., weight)| weight).sum();
+        let right: f64 = inside.iter().map(|(_, right, weight)| right * weight).sum();
+        let order = || Order { between: (range[0], range[1]), pairs: inside.len(), right: right / all };
+        (!inside.is_empty()).then(order)
+    };
+    bounds.windows(2).filter_map(between).collect()
+}
+
+/// The regret over sweeps of at least `fewest` runs; of all, or of those on one node.
+pub fn regret(rows: &[Row], fewest: usize, one_node: bool) -> Option<Regret> {
+    let sweeps = sweeps(rows, one_node);
     let lost = |sweep: &Vec<(f64, f64)>| {
         let chosen = sweep.iter().min_by(|a, b| a.0.total_cmp(&b.0))?.1;
         let best = sweep.iter().map(|(_, measured)| *measured).fold(f64::INFINITY, f64::min);
@@ -228,6 +273,18 @@ mod tests {
         assert!((regret.mean - 0.05).abs() < 1e-12 && (regret.median - 0.05).abs() < 1e-12, "{regret:?}");
         assert_eq!(super::regret(&rows, 3, false), None);
         assert_eq!(super::regret(&rows, 2, true), None);
+    }
+
+    #[test]
+    fn orders_are_counted_where_the_difference_of_the_forecasts_is() {
+        // Forecasts 1.0, 1.01 and 1.2: the first pair is 1 % apart and wrong, the others 19 and 20 % and right.
+        let runs = [run("a", 2.2), run("a", 2.1), run("a", 2.5), run("b", 1.0)];
+        let predictions = [1.0, 1.01, 1.2, 1.0].map(|step| prediction(step, 0.5, 1.0));
+        let rows: Vec<Row> = runs.iter().zip(&predictions).collect();
+        let found = orders(&rows, &[0.0, 0.02, 0.1, f64::INFINITY]);
+        let counts: Vec<(f64, usize, f64)> =
+            found.iter().map(|order| (order.between.0, order.pairs, order.right)).collect();
+        assert_eq!(counts, [(0.0, 1, 0.0), (0.1, 2, 1.0)]);
     }
 
     #[test]

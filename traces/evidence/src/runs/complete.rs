@@ -265,6 +265,18 @@ mod tests {
     }
 
     #[test]
+    fn the_schedule_is_that_of_the_notes_else_of_the_framework() {
+        let check = |framework: &str, notes: &str, expected: &str| {
+            let run =
+                Run { framework: framework.into(), notes: notes.into(), pp: Some(2), dp: None, ..row() };
+            assert_eq!(run.completed().unwrap().run.plan().unwrap().schedule.to_string(), expected);
+        };
+        check("Veni (DualPipe)", "", "dualpipe");
+        check("Veni (DualPipe)", "x; schedule 1f1b", "1f1b");
+        check("Veni interleaved 1f1b", "", "1f1b");
+    }
+
+    #[test]
     fn recomputation_by_stage_reaches_the_plan() {
         let run = Run {
             recompute: "mixed per-op".into(),

@@ -213,9 +213,15 @@ impl Run {
         }
     }
 
-    /// The schedule that the notes name, by its name in the catalog if it has one.
+    /// The schedule that the notes name, by its name in the catalog if it has one; else one that `framework` names, as in
+    /// `HAI-LLM (DualPipe)`.
     fn noted_schedule(&self) -> Option<String> {
-        let name = self.notes.split(';').find_map(|note| note.trim().strip_prefix("schedule "))?;
+        let noted = self.notes.split(';').find_map(|note| note.trim().strip_prefix("schedule "));
+        let Some(name) = noted else {
+            let words = self.framework.split(|letter: char| !letter.is_alphanumeric()).map(str::to_lowercase);
+            let by_name = |word: &String| schedule(word).is_ok_and(|schedule| !schedule.searched());
+            return words.into_iter().find(by_name);
+        };
         let name = name.trim().to_lowercase();
         let known = SCHEDULES.iter().find(|(known, _)| *known == name);
         Some(known.map_or(name, |(_, ours)| (*ours).into()))

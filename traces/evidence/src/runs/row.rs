@@ -128,7 +128,7 @@ pub struct Run {
     pub measured_peak_memory_gb: Option<f64>,
     /// `ok` or `oom`.
     pub outcome: String,
-    /// Free text; `schedule NAME` between semicolons names the pipeline schedule.
+    /// Free text; `schedule NAME` between semicolons names the pipeline schedule, before one that `framework` names.
     pub notes: String,
 }
 
