@@ -253,7 +253,7 @@ pub struct RiskArguments {
     #[arg(long, value_name = "PROBABILITY", default_value = "0.05", value_parser = probability, allow_negative_numbers = true)]
     pub memory_risk: f64,
     /// Memory of each GPU that plans leave free by their forecast, instead of a probability: 4GiB
-    #[arg(long, value_name = "BYTES", value_parser = memory, conflicts_with = "memory_risk", allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES", value_parser = memory, conflicts_with = "memory_risk", allow_hyphen_values = true)]
     pub memory_reserve: Option<Bytes>,
     /// Order plans by the time that this fraction of steps stays below, instead of by their expected time: 0.9
     #[arg(long, value_name = "FRACTION", value_parser = probability, allow_negative_numbers = true)]

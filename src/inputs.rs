@@ -29,6 +29,7 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::text::read_csv;
 use trainwright_spec::schedule::{Custom, PipelineShape, schedule};
 use trainwright_spec::stack::Stack;
+use trainwright_spec::units::Bytes;
 
 /// Larger than any configuration or plan; it keeps a device file from filling the memory.
 const MOST_BYTES: u64 = 64 << 20;
@@ -319,6 +320,12 @@ fn check(question: &Question) -> Result<(), CliError> {
         ));
     }
 
+    let least = cluster.kinds().map(|(_, node)| node.gpu.memory.value).reduce(Bytes::min);
+    if let (MemoryLimit::Reserve(reserve), Some(least)) = (question.risk.memory, least)
+        && reserve >= least
+    {
+        return Err(refuse("--memory-reserve", reserve, format!("it must be less than a GPU's {least}")));
+    }
     if let Some(tensor) = pins.tensor {
         tensor_degree_allowed(model, tensor).map_err(|allowed| refuse("--tensor", tensor, allowed))?;
         if pins.sequence_parallel == Some(true) && !job.sequence.is_multiple_of(tensor) {

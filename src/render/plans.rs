@@ -148,13 +148,18 @@ fn headline(question: &Question, best: &Ranked, confidence: &Confidence) -> Stri
 
 /// How much of a GPU's memory plans may use, if not all.
 fn memory_limit(question: &Question, best: &Ranked) -> String {
-    let room = gib(best.room());
+    match limit_in_words(question) {
+        Some(limit) => format!("; {} GiB may be used, {limit}", gib(best.room())),
+        None => String::new(),
+    }
+}
+
+/// Why plans may not use all memory; `None` if they may.
+pub fn limit_in_words(question: &Question) -> Option<String> {
     match question.risk.memory {
-        MemoryLimit::Risk(_) if question.risk.residuals.is_empty() => String::new(),
-        MemoryLimit::Risk(risk) => {
-            format!("; {room} GiB may be used, to fit with {} % probability", rounded(1.0 - risk))
-        }
-        MemoryLimit::Reserve(_) => format!("; {room} GiB may be used"),
+        MemoryLimit::Risk(_) if question.risk.residuals.is_empty() => None,
+        MemoryLimit::Risk(risk) => Some(format!("to fit with {} % probability", rounded(1.0 - risk))),
+        MemoryLimit::Reserve(reserve) => Some(format!("as {} GiB stay free", gib(reserve))),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The planner's answer when nothing fits: which limits are broken by how much, and which changes would help.
 
-use super::plans::search;
+use super::plans::{limit_in_words, search};
 use super::table::Table;
-use super::words::{heading, job_in_words, wrap};
+use super::words::{heading, job_in_words, memory_of_gpus, wrap};
 use trainwright_planner::{Infeasible, Question, Search};
 
 /// Everything that a person wants to know.
@@ -17,6 +17,10 @@ pub fn page(question: &Question, infeasible: &Infeasible) -> String {
         .right("has", |broken| broken.has)
         .right("lacks", |broken| broken.needs - broken.has);
     page.push_str(&table.wrapped());
+    if let Some(limit) = limit_in_words(question) {
+        let memory = memory_of_gpus(cluster);
+        page.push_str(&wrap(&format!("has: what a plan may use of a GPU, {limit}; {memory} GiB"), 0));
+    }
     if !infeasible.remedies.is_empty() {
         page.push_str(&heading("What would help"));
         page.extend(infeasible.remedies.iter().map(|remedy| wrap(&format!("- {remedy}"), 2)));

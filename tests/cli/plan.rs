@@ -41,6 +41,87 @@ fn the_best_plan_is_printed_written_and_simulates_as_promised() {
 }
 
 #[test]
+fn plans_fit_with_the_probability_asked_for_and_stand_in_the_order_of_their_expected_time() {
+    let folder = Folder::new();
+    let ask = |more: &str| -> Value {
+        let line = "plan --model llama-3-8b --cluster dgx-h100:1 --seq 8192 --global-batch 64";
+        let ran = folder.run(&format!("{line} --json {more}"));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{more}");
+        serde_json::from_str(&ran.stdout).unwrap()
+    };
+    let number = |value: &Value| value.as_f64().unwrap();
+    let plans = |answer: &Value| answer["plans"].as_array().unwrap().clone();
+    let usual = ask("");
+    for plan in plans(&usual) {
+        let (confidence, forecast) = (&plan["confidence"], &plan["forecast"]);
+        assert!(number(&confidence["fits_with"]) >= 0.95, "{confidence}");
+        assert_eq!(plan["ordered_by_s"], confidence["expected_step_time_s"]);
+        assert_ne!(confidence["expected_step_time_s"], forecast["step_time_s"]);
+    }
+    let best = |answer: &Value| plans(answer)[0]["forecast"].clone();
+    let of = |answer: &Value, key: &str| number(&best(answer)[key]);
+    // Half of the memory's risk is ten times the probability: more memory, and no more time.
+    let bold = ask("--memory-risk 0.5");
+    assert!(of(&bold, "peak_memory_bytes") > of(&usual, "peak_memory_bytes"));
+    assert!(of(&bold, "step_time_s") < of(&usual, "step_time_s"));
+    assert!(number(&plans(&bold)[0]["confidence"]["fits_with"]) >= 0.5);
+    let reserved = ask("--memory-reserve 30GiB");
+    for plan in plans(&reserved) {
+        let forecast = &plan["forecast"];
+        let left = number(&forecast["gpu_memory_bytes"]) - number(&forecast["peak_memory_bytes"]);
+        assert!(left >= 30.0 * 1024f64.powi(3), "{left}");
+    }
+    let cautious = ask("--risk 0.9");
+    let (first, usual_first) = (&plans(&cautious)[0], &plans(&usual)[0]);
+    assert!(number(&first["ordered_by_s"]) > number(&usual_first["ordered_by_s"]));
+    // Without residuals nothing is known: forecasts are taken as they are.
+    for plan in plans(&ask("--calibration none")) {
+        assert_eq!(plan["ordered_by_s"], plan["forecast"]["step_time_s"]);
+        assert!(plan["confidence"]["fits_with"].is_null());
+    }
+
+    std::fs::write(folder.path("best.toml"), "").unwrap();
+    ask("--out best.toml");
+    let simulated = folder.run("simulate best.toml --json");
+    let simulated: Value = serde_json::from_str(&simulated.stdout).unwrap();
+    assert_eq!(simulated["confidence"], usual_first["confidence"]);
+}
+
+#[test]
+fn a_risk_that_is_none_is_one_line() {
+    let folder = Folder::new();
+    let check = |more: &str, part: &str| {
+        let ran = folder.run(&format!("{SMALL} {more}"));
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{more}");
+        assert!(
+            ran.stderr.contains(part) && ran.stderr.trim_end().lines().count() == 1,
+            "{more}: {}",
+            ran.stderr
+        );
+    };
+    check("--memory-risk 0", "--memory-risk <PROBABILITY>");
+    check("--memory-risk 1", "between 0 and 1");
+    check("--risk nan", "between 0 and 1");
+    check("--memory-reserve 5", "is not a number followed by one of GiB");
+    check("--memory-reserve -5GiB", "out of range");
+    check("--memory-reserve 500GiB", "it must be less than a GPU's 79.");
+    check("--memory-reserve 5GiB --memory-risk 0.1", "cannot be used with");
+}
+
+#[test]
+fn where_only_a_larger_risk_helps_the_answer_says_so() {
+    let folder = Folder::new();
+    let line = "plan --model llama-3-70b --cluster dgx-h100:2 --seq 8192 --global-batch 64 --tensor 8 --memory-risk 0.001";
+    let ran = folder.run(line);
+    assert_eq!(ran.code, 3);
+    let (_, remedy) = ran.stdout.split_once("--memory-risk ").expect("a remedy");
+    assert!(ran.stdout.contains("may use of a GPU, to fit with 99.9 % probability"), "{}", ran.stdout);
+    let risk: f64 = remedy.split_whitespace().next().unwrap().parse().unwrap();
+    let after = folder.run(&line.replace("0.001", &risk.to_string()));
+    assert_eq!(after.code, 0, "{}", after.stdout);
+}
+
+#[test]
 fn the_same_arguments_give_the_same_bytes() {
     let folder = Folder::new();
     let first = folder.run(SMALL);
