@@ -44,6 +44,8 @@ pub struct Draft {
     pub device: &'static str,
     pub attention: Option<AttentionBy>,
     pub deterministic: bool,
+    /// Whether the first stage has the embedding alone and the last the head.
+    pub ends_alone: bool,
 }
 
 /// Sequences of a step.
@@ -108,6 +110,7 @@ impl Draft {
             device: "cpu",
             attention: None,
             deterministic: false,
+            ends_alone: false,
         }
     }
 
@@ -141,7 +144,11 @@ impl Draft {
         let mut cluster = Cluster::from_name(&format!("{node}:{}", ranks.div_ceil(8))).unwrap();
         cluster.node.gpus.value = ranks.min(8);
         // What does not divide evenly goes to the first stages.
-        let share = |stage| BLOCKS / stages + usize::from(stage < BLOCKS % stages);
+        let share = |stage: usize| match (self.ends_alone, stage) {
+            (true, stage) if stage == 0 || stage + 1 == stages => 0,
+            (true, stage) => BLOCKS / (stages - 2) + usize::from(stage <= BLOCKS % (stages - 2)),
+            (false, stage) => BLOCKS / stages + usize::from(stage < BLOCKS % stages),
+        };
         let plan = Plan {
             micro_batch: self.micro_batch,
             schedule: self.schedule(),

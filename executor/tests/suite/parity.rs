@@ -237,6 +237,37 @@ fn schedules() {
 }
 
 #[test]
+fn embedding_and_head_in_stages_without_blocks() {
+    let mut drafts = Vec::new();
+    for model in MODELS {
+        let shapes = [
+            ([1, 4, 1], "1f1b", 1),
+            ([2, 4, 1], "gpipe", 1),
+            ([1, 4, 2], "zb-h1", 1),
+            ([1, 2, 1], "interleaved", 3),
+            ([1, 2, 2], "hanayo", 2),
+            ([1, 2, 1], "zb-v", 2),
+            ([1, 2, 1], "dualpipev", 2),
+            ([1, 4, 1], "chimera", 1),
+        ];
+        for (mesh, schedule, virtual_stages) in shapes {
+            let alone = Draft { mesh, schedule, virtual_stages, ends_alone: true, ..Draft::of(model) };
+            match mesh[2] {
+                1 => drafts.extend([
+                    Draft { recompute: Recompute::Full, ..alone.clone() },
+                    Draft { sequence_parallel: mesh[0] > 1, ..alone },
+                ]),
+                _ => drafts
+                    .extend(["zero1", "zero3"].map(|data_sharding| Draft { data_sharding, ..alone.clone() })),
+            }
+        }
+    }
+    drafts.retain(|draft| draft.try_plan().is_ok());
+    assert!(drafts.len() >= 28, "{}", drafts.len());
+    check_all(&drafts);
+}
+
+#[test]
 fn axes_together() {
     let mut drafts = Vec::new();
     for model in MODELS {
