@@ -11,6 +11,7 @@ mod cost_model;
 mod in_flight;
 mod layer_cost;
 mod layout_costs;
+mod outlooks;
 mod pipelines;
 mod shared_cache;
 

@@ -7,14 +7,8 @@
 //! expected ratio of measured to forecast time (`Distribution::expected`) or a quantile of it. Both ratios depend on a
 //! plan's kind alone, that is on the question and its mesh: a bound of t times q_t is a bound of what is compared.
 
-use crate::candidate::Candidate;
-use crate::question::Question;
-use std::collections::HashMap;
 use std::sync::Arc;
-use trainwright_sim::likeness::kind;
-use trainwright_spec::calibration::ranges::{Distribution, Kind, Quantity, Residual, Spread};
-use trainwright_spec::mesh::Mesh;
-use trainwright_spec::precision::Precision;
+use trainwright_spec::calibration::ranges::{Distribution, Kind, Quantity, Residual};
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
 /// How a question weighs the errors of forecasts.
@@ -69,7 +63,7 @@ pub(crate) struct Outlook {
 }
 
 impl Outlook {
-    fn new(risk: &Risk, kind: &Kind) -> Self {
+    pub fn new(risk: &Risk, kind: &Kind) -> Self {
         let known = |quantity| Distribution::of_kind(&risk.residuals, quantity, kind);
         let (part, reserve) = match risk.memory {
             MemoryLimit::Reserve(reserve) => (1.0, reserve),
@@ -111,30 +105,5 @@ impl Outlook {
         let union = high.max(other_high) - low.min(other_low);
         let common = high.min(other_high) - low.max(other_low);
         if union > Seconds::ZERO { (common / union).max(0.0) } else { 0.0 }
-    }
-}
-
-/// The outlook for each kind of plan that answers a question.
-pub(crate) struct Outlooks {
-    by_kind: HashMap<(Precision, Spread), Outlook>,
-    gpus: usize,
-}
-
-impl Outlooks {
-    /// For the candidates with these layouts.
-    pub fn new(question: &Question, layouts: &[Candidate]) -> Self {
-        let gpus = question.cluster.node.gpus.value;
-        let mut by_kind = HashMap::new();
-        for layout in layouts {
-            by_kind
-                .entry((layout.precision, Spread::of(&layout.mesh, gpus)))
-                .or_insert_with(|| Outlook::new(&question.risk, &kind(&layout.plan(question, Vec::new()))));
-        }
-        Self { by_kind, gpus }
-    }
-
-    /// The outlook for a candidate or a plan with one of these layouts' kinds.
-    pub fn of(&self, precision: Precision, mesh: &Mesh) -> &Outlook {
-        &self.by_kind[&(precision, Spread::of(mesh, self.gpus))]
     }
 }

@@ -75,7 +75,7 @@ fn incompatible_arguments() {
     );
     check(
         "--pipeline 8 --virtual-stages 4",
-        "`--pipeline` is 8; 32 stages are more than the model's 12 blocks",
+        "`--pipeline` is 8; 32 stages are more than the model's 12 blocks, embedding and head",
     );
     check(
         "--schedule 1f1b --virtual-stages 3",

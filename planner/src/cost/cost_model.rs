@@ -3,10 +3,11 @@
 use super::cached_costs::CachedCosts;
 use super::layer_cost::ModelCost;
 use super::layout_costs::{ByKind, LayoutCosts};
+use super::outlooks::Outlooks;
 use super::pipelines::Pipelines;
 use crate::candidate::Candidate;
 use crate::question::{Breadth, Question};
-use crate::risk::{Outlook, Outlooks};
+use crate::risk::Outlook;
 use trainwright_sim::Deadlock;
 use trainwright_spec::model::{BlockRun, Mlp};
 use trainwright_spec::plan::Plan;
