@@ -1,5 +1,6 @@
 //! The bounds against what they bound, and the search against solving everything.
 
+mod every_split;
 mod small_questions;
 
 use super::node_orders::node_orders;

@@ -1,0 +1,132 @@
+//! The printed plan against every split of every candidate, each simulated.
+//!
+//! Where nothing is computed again a plan is a candidate and the lengths of its stages. Small questions have few enough of
+//! these to simulate all that a bound does not exclude: on fast and slow networks, with data ranks, with vocabularies whose
+//! embedding and head weigh as much as several blocks, and with stages that hold only one of the two.
+
+use super::{divisions_of_model, fits, question};
+use crate::explore::SearchSpace;
+use crate::question::Question;
+use crate::search::{Scope, plan_within};
+use crate::verdict::Verdict;
+use rayon::prelude::*;
+use trainwright_lower::memory::plan_memory;
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::step_time_for_ranking;
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
+use trainwright_spec::units::{Picoseconds, Seconds};
+
+/// How many questions are asked, and how many if `TRAINWRIGHT_LONG` is set.
+const INSTANCES: [usize; 2] = [24, 200];
+
+/// How much slower than the fastest the printed plan may be.
+const TOLERANCE: f64 = 1e-3;
+
+/// Numbers below a limit, the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % limit
+    }
+
+    fn of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())]
+    }
+}
+
+/// A small question without recomputation, and its name.
+fn random_question(random: &mut Random) -> (String, Question) {
+    let (model, sequence) = random.of(&[("gpt3-2.7b", 2048), ("llama-3-8b", 4096), ("nemotron-4-15b", 2048)]);
+    let blocks = 4 + random.below(7);
+    let pipeline = 2 + random.below(3);
+    let cluster = random.of(&["dgx-h100", "dgx-a100", "a100-ethernet", "l40s-8-ethernet"]);
+    let nodes = 1 + random.below(2);
+    let tensor = random.of(&[1, 2]);
+    let batch = random.of(&[16, 32, 48]);
+    let vocab = random.of(&[32_000, 128_256, 256_000]);
+    let mut question =
+        question(model, blocks, &format!("{cluster}:{nodes}"), 79.0, [sequence, batch], "megatron-core");
+    question.model.vocab = vocab;
+    question.cluster.node.gpus.value = if pipeline == 3 { 6 } else { 8 };
+    question.pins.pipeline = Some(pipeline);
+    question.pins.tensor = Some(tensor);
+    question.pins.micro_batch = Some(random.of(&[1, 2]));
+    question.pins.recompute = Some(Recompute::None);
+    let name = format!(
+        "{model}, {blocks} blocks, vocabulary {vocab}, batch {batch}, {cluster}:{nodes}, tensor {tensor}, pipeline {pipeline}"
+    );
+    (name, question)
+}
+
+/// How many plans there are and how many were simulated, and the fastest that fits of those that may take less than `most`.
+fn fastest_below(space: &SearchSpace, most: Picoseconds) -> (usize, usize, Option<(Picoseconds, Plan)>) {
+    let layers = space.question().model.layers();
+    let plans: Vec<(_, Plan)> = space
+        .candidates()
+        .flat_map(|candidate| {
+            let stages = candidate.mesh.pipeline * candidate.virtual_stages;
+            let plan = move |lengths: Vec<usize>| {
+                let blocks = |length: &usize| StageBlocks(vec![Recompute::None; *length]);
+                (candidate, candidate.plan(space.question(), lengths.iter().map(blocks).collect()))
+            };
+            divisions_of_model(layers, stages).into_iter().map(plan)
+        })
+        .collect();
+    let simulated: Vec<(Picoseconds, &Plan)> = plans
+        .par_iter()
+        .filter_map(|(candidate, plan)| {
+            let outlook = space.model().outlook(candidate);
+            let bound = outlook.expected(space.bounds.of_plan(candidate, plan));
+            if bound >= Seconds::from(most) || !fits(plan, &plan_memory(plan), outlook) {
+                return None;
+            }
+            let time = step_time_for_ranking(plan, &space.model().costs).unwrap();
+            Some((outlook.expected_exactly(time), plan))
+        })
+        .collect();
+    let fastest = simulated.iter().min_by_key(|(time, _)| *time);
+    (plans.len(), simulated.len(), fastest.map(|(time, plan)| (*time, (*plan).clone())))
+}
+
+/// The lengths of a plan's stages.
+fn lengths(plan: &Plan) -> Vec<usize> {
+    plan.stages.iter().map(|stage| stage.0.len()).collect()
+}
+
+#[test]
+fn no_split_is_faster_than_the_printed_plan() {
+    let long = std::env::var_os("TRAINWRIGHT_LONG").is_some();
+    let mut random = Random(0x5eed_0011);
+    let (mut plans, mut simulated, mut fit, mut gaps) = (0, 0, 0, Vec::new());
+    for _ in 0..INSTANCES[usize::from(long)] {
+        let (name, question) = random_question(&mut random);
+        let scope = Scope { alternatives: false, ..Scope::default() };
+        let Verdict::Found(found) = plan_within(&question, scope, &|_| {}).unwrap() else { continue };
+        let printed = &found.ranked[0].plan;
+        let time = step_time_for_ranking(printed, &ClusterCosts::new(&printed.cluster)).unwrap();
+        let (count, timed, fastest) = fastest_below(&SearchSpace::new(&question).unwrap(), time);
+        (plans, simulated, fit) = (plans + count, simulated + timed, fit + 1);
+        if let Some((least, plan)) = fastest
+            && least < time
+        {
+            let gap = time.0 as f64 / least.0 as f64 - 1.0;
+            let words = |plan: &Plan| {
+                format!("{} {:?} {}", plan.schedule, lengths(plan), plan.data_sharding)
+            };
+            eprintln!(
+                "{:.2} %: {name}: printed {} {}, fastest {} {}",
+                100.0 * gap,
+                words(printed),
+                Seconds::from(time),
+                words(&plan),
+                Seconds::from(least)
+            );
+            gaps.push(gap);
+        }
+    }
+    let worst = gaps.iter().copied().fold(0.0, f64::max);
+    eprintln!("{fit} questions, {plans} plans, {simulated} simulated, {} slower than the fastest", gaps.len());
+    assert!(worst < TOLERANCE, "{} of {fit} printed plans are not the fastest, by up to {worst}", gaps.len());
+}
