@@ -12,5 +12,5 @@ mod repair;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use best_stages::{Staged, stage};
+pub(crate) use best_stages::{MemoryLimits, Staged, estimate, stage};
 pub(crate) use rank_memory::RankMemoryUse;

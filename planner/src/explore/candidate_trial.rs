@@ -45,7 +45,12 @@ impl Trial {
 impl SearchSpace<'_> {
     /// Solves and simulates a candidate; spares the simulation if that cannot be expected to take less than `most`.
     pub fn trial(&self, candidate: &Candidate, most: Option<Seconds>) -> Result<Trial, PlannerError> {
-        let staged = self.staged(candidate);
+        let staged = match self.staged(candidate) {
+            Staged::Plan(plan, estimate) if candidate.virtual_stages > 1 => {
+                Staged::Plan(Box::new(self.in_order(candidate, *plan)), estimate)
+            }
+            staged => staged,
+        };
         if let (Staged::Plan(plan, _), Some(most)) = (&staged, most)
             && self.model().outlook(candidate).expected(self.bounds.of_plan(candidate, plan)) >= most
         {

@@ -112,9 +112,7 @@ fn no_split_is_faster_than_the_printed_plan() {
             && least < time
         {
             let gap = time.0 as f64 / least.0 as f64 - 1.0;
-            let words = |plan: &Plan| {
-                format!("{} {:?} {}", plan.schedule, lengths(plan), plan.data_sharding)
-            };
+            let words = |plan: &Plan| format!("{} {:?} {}", plan.schedule, lengths(plan), plan.data_sharding);
             eprintln!(
                 "{:.2} %: {name}: printed {} {}, fastest {} {}",
                 100.0 * gap,
@@ -127,6 +125,9 @@ fn no_split_is_faster_than_the_printed_plan() {
         }
     }
     let worst = gaps.iter().copied().fold(0.0, f64::max);
-    eprintln!("{fit} questions, {plans} plans, {simulated} simulated, {} slower than the fastest", gaps.len());
+    eprintln!(
+        "{fit} questions, {plans} plans, {simulated} simulated, {} slower than the fastest",
+        gaps.len()
+    );
     assert!(worst < TOLERANCE, "{} of {fit} printed plans are not the fastest, by up to {worst}", gaps.len());
 }
