@@ -6,6 +6,7 @@
 //! ```
 
 mod best_stages;
+mod neighbours;
 mod partition_problem;
 mod rank_memory;
 mod repair;
@@ -13,4 +14,5 @@ mod repair;
 mod tests;
 
 pub(crate) use best_stages::{MemoryLimits, Staged, estimate, stage};
+pub(crate) use neighbours::{moved, neighbours, second_neighbours};
 pub(crate) use rank_memory::RankMemoryUse;

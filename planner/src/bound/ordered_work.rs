@@ -85,15 +85,16 @@ pub(super) fn passes_bound(model: &CostModel, candidate: &Candidate, plan: &Plan
     makespan(model, candidate, shape, stage_times(model, candidate, plan))
 }
 
-/// The rank whose passes take most of all.
-pub(super) fn busiest_rank(model: &CostModel, candidate: &Candidate, plan: &Plan) -> usize {
+/// The rank whose passes take most of all, and the one whose passes take least.
+pub(super) fn busiest_and_idlest(model: &CostModel, candidate: &Candidate, plan: &Plan) -> (usize, usize) {
     let shape = candidate.shape(model.question.job.global_batch);
     let mut work = vec![Seconds::ZERO; shape.ranks];
     for (stage, time) in stage_times(model, candidate, plan).into_iter().enumerate() {
         work[candidate.schedule().rank_of(stage, shape)] += time.forward + time.input + time.weight;
     }
-    let ranks = (0..work.len()).rev();
-    ranks.max_by(|a, b| work[*a].get().total_cmp(&work[*b].get())).expect("a plan has ranks")
+    let by_work = |a: &usize, b: &usize| work[*a].get().total_cmp(&work[*b].get());
+    let ranks = || 0..work.len();
+    (ranks().max_by(by_work).unwrap_or(0), ranks().min_by(by_work).unwrap_or(0))
 }
 
 /// What the passes of a microbatch take on each stage of a plan.

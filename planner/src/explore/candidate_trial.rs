@@ -3,7 +3,7 @@
 use super::search_space::SearchSpace;
 use crate::candidate::Candidate;
 use crate::cost::{CostModel, LayoutCosts};
-use crate::stages::{RankMemoryUse, Staged, stage};
+use crate::stages::{RankMemoryUse, Staged, estimate, stage};
 use crate::verdict::PlannerError;
 use trainwright_lower::messages_in_line;
 use trainwright_sim::step_time_for_ranking;
@@ -45,16 +45,19 @@ impl Trial {
 impl SearchSpace<'_> {
     /// Solves and simulates a candidate; spares the simulation if that cannot be expected to take less than `most`.
     pub fn trial(&self, candidate: &Candidate, most: Option<Seconds>) -> Result<Trial, PlannerError> {
-        let staged = match self.staged(candidate) {
-            Staged::Plan(plan, estimate) if candidate.virtual_stages > 1 => {
-                Staged::Plan(Box::new(self.in_order(candidate, *plan)), estimate)
-            }
-            staged => staged,
-        };
-        if let (Staged::Plan(plan, _), Some(most)) = (&staged, most)
-            && self.model().outlook(candidate).expected(self.bounds.of_plan(candidate, plan)) >= most
+        let mut staged = self.staged(candidate);
+        if let (Staged::Plan(plan, estimated), Some(most)) = (&mut staged, most)
+            && self.bound_of(candidate, plan) >= most
         {
-            return Ok(Trial::TooSlow);
+            if candidate.virtual_stages == 1 {
+                return Ok(Trial::TooSlow);
+            }
+            let (ordered, bound, _) = self.in_order(candidate, plan.as_ref().clone());
+            if bound >= most {
+                return Ok(Trial::TooSlow);
+            }
+            *estimated = estimate(self.model(), candidate, &ordered);
+            **plan = ordered;
         }
         simulate(staged, self.model(), candidate)
     }

@@ -15,12 +15,11 @@ use super::search_space::SearchSpace;
 use crate::candidate::Candidate;
 use crate::cost::enough_microbatches;
 use crate::space::recompute_choices;
-use crate::stages::{MemoryLimits, estimate};
+use crate::stages::{MemoryLimits, estimate, moved, neighbours, second_neighbours};
 use crate::verdict::PlannerError;
 use rayon::prelude::*;
-use std::collections::BTreeSet;
 use trainwright_sim::step_time_for_ranking;
-use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
+use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::units::{Picoseconds, Seconds};
 
 /// How many plans are improved side by side before times are compared. Fixed, so that the answer does not depend on the number of
@@ -44,7 +43,11 @@ struct Walk<'a> {
     /// Which of the candidates that were solved.
     index: usize,
     candidate: &'a Candidate,
+    /// No plan of the candidate is expected to be faster.
+    least: Seconds,
     plan: Plan,
+    /// This plan is not expected to be faster.
+    bound: Seconds,
     time: Picoseconds,
     memory: MemoryLimits,
     /// Neighbours that were not simulated, by decreasing bound.
@@ -60,9 +63,22 @@ struct Walk<'a> {
 /// How far neighbours are from a plan.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
+    /// The plan that the order of its passes suggests, where the integer program knows too little of it.
+    InOrder,
     OneBlock,
     TwoBlocks,
     Nothing,
+}
+
+impl Walk<'_> {
+    /// Whether there are neighbours to look at, and the passes leave time for these to be below `most`.
+    ///
+    /// With one stage on each rank the stages of the integer program have about the least time that the passes of a candidate
+    /// take in their order: where that is no less than `most`, other stages are not faster either.
+    fn may_be_below(&self, most: Option<Seconds>) -> bool {
+        let bound = if self.next == Reach::InOrder { self.least } else { self.bound };
+        (!self.open.is_empty() || self.next != Reach::Nothing) && most.is_none_or(|most| bound < most)
+    }
 }
 
 impl SearchSpace<'_> {
@@ -78,10 +94,7 @@ impl SearchSpace<'_> {
             let mut times: Vec<Picoseconds> = walks.iter().map(|walk| walk.time).collect();
             times.sort_unstable();
             let most = times.get(goal.keep - 1).copied().map(Seconds::from);
-            // Stages of the integer program have about the least time that the passes of a candidate take in their order: where
-            // that is no less than the times that are kept, other stages are not faster either.
-            let mut open: Vec<&mut Walk> =
-                walks.iter_mut().filter(|walk| self.may_be_below(walk, most)).collect();
+            let mut open: Vec<&mut Walk> = walks.iter_mut().filter(|walk| walk.may_be_below(most)).collect();
             open.sort_by_key(|walk| (walk.fruitless, walk.time));
             open.truncate(BATCH);
             if open.is_empty() {
@@ -109,45 +122,50 @@ impl SearchSpace<'_> {
         let candidate = &seen.candidate;
         let memory = MemoryLimits::of(self.model(), candidate, plan);
         let plan = plan.clone();
-        let (open, next) = (Vec::new(), Reach::OneBlock);
-        Some(Walk { index, candidate, plan, time, memory, open, next, fruitless: 0, improved: false })
-    }
-
-    /// Whether a plan has neighbours to look at, and its passes leave time for these to be below `most`.
-    fn may_be_below(&self, walk: &Walk, most: Option<Seconds>) -> bool {
-        (!walk.open.is_empty() || walk.next != Reach::Nothing)
-            && most.is_none_or(|most| self.bound_of(walk.candidate, &walk.plan) < most)
+        let next = if candidate.virtual_stages > 1 { Reach::InOrder } else { Reach::OneBlock };
+        Some(Walk {
+            index,
+            candidate,
+            least: seen.bound,
+            bound: self.bound_of(candidate, &plan),
+            plan,
+            time,
+            memory,
+            open: Vec::new(),
+            next,
+            fruitless: 0,
+            improved: false,
+        })
     }
 
     /// A time that a plan of the candidate is not expected to be below.
-    fn bound_of(&self, candidate: &Candidate, plan: &Plan) -> Seconds {
+    pub fn bound_of(&self, candidate: &Candidate, plan: &Plan) -> Seconds {
         self.model().outlook(candidate).expected(self.bounds.of_plan(candidate, plan))
     }
 
-    /// The plan of a candidate that comes from `plan` by moving single blocks away from the busiest rank, as long as its passes
-    /// take less in their order.
-    pub fn in_order(&self, candidate: &Candidate, plan: Plan) -> Plan {
+    /// The plan of a candidate that comes from `plan` by moving single blocks from the busiest rank to the one with least work, as
+    /// long as its passes then take less in their order; with its bound, and how many others were bounded.
+    ///
+    /// The integer program paces several stages of a rank as if all took what the slowest does. Their order tells that a long
+    /// one may make up for a short one.
+    pub fn in_order(&self, candidate: &Candidate, plan: Plan) -> (Plan, Seconds, usize) {
         let memory = MemoryLimits::of(self.model(), candidate, &plan);
-        let rank_of = |stage: usize| candidate.schedule().rank_of(stage, plan.pipeline_shape());
-        let mut best = (self.bound_of(candidate, &plan), plan.clone());
+        let shape = plan.pipeline_shape();
+        let stages_of = |rank: usize| {
+            (0..shape.stages()).filter(move |stage| candidate.schedule().rank_of(*stage, shape) == rank)
+        };
+        let (mut bound, mut best, mut looks) = (self.bound_of(candidate, &plan), plan, 0);
         loop {
-            let mut found = Neighbours::of(&best.1.stages, &[]);
-            let busiest = self.bounds.busiest_rank(candidate, &best.1);
-            let stages = 0..plan.stages.len();
-            for from in stages.clone().filter(|stage| rank_of(*stage) == busiest) {
-                for to in stages.clone().filter(|stage| rank_of(*stage) != busiest) {
-                    found.one_moved(from, to);
-                }
-            }
-            let bounded = found.found.into_iter().map(|stages| {
-                let plan = Plan { stages, ..best.1.clone() };
-                (self.bound_of(candidate, &plan), plan)
-            });
-            let mut bounded: Vec<(Seconds, Plan)> = bounded.filter(|(bound, _)| *bound < best.0).collect();
-            bounded.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
-            match bounded.into_iter().find(|(_, plan)| memory.fit(plan)) {
-                Some(better) => best = better,
-                None => return best.1,
+            let (busiest, idlest) = self.bounds.busiest_and_idlest(candidate, &best);
+            let all = moved(&best.stages, stages_of(busiest), stages_of(idlest));
+            looks += all.len();
+            let plans = all.into_iter().map(|stages| Plan { stages, ..best.clone() });
+            let bounded = plans.map(|plan| (self.bound_of(candidate, &plan), plan));
+            let mut less: Vec<(Seconds, Plan)> = bounded.filter(|(less, _)| *less < bound).collect();
+            less.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
+            match less.into_iter().find(|(_, plan)| memory.fit(plan)) {
+                Some(less) => (bound, best) = less,
+                None => return (best, bound, looks),
             }
         }
     }
@@ -164,196 +182,62 @@ impl SearchSpace<'_> {
         let passes = self.simulated_passes(walk.candidate);
         let time = walk.time;
         let below = |bound: Seconds| bound < Seconds::from(time) && most.is_none_or(|most| bound < most);
-        let mut work = 0;
+        let (mut work, mut in_order) = (0, false);
         if walk.open.is_empty() {
             let stages = &walk.plan.stages;
-            let (all, next) = match walk.next {
-                Reach::OneBlock => {
-                    let few = stages.len() <= FEW_STAGES;
-                    let next = if few { Reach::TwoBlocks } else { Reach::Nothing };
-                    (neighbours(stages, &recompute_choices(self.question())), next)
-                }
-                Reach::TwoBlocks => (second_neighbours(stages), Reach::Nothing),
-                Reach::Nothing => (Vec::new(), Reach::Nothing),
+            let plans = |stages: Vec<Vec<StageBlocks>>| {
+                let plan = |stages| Plan { stages, ..walk.plan.clone() };
+                let bounded =
+                    stages.into_par_iter().map(plan).map(|plan| (self.bound_of(walk.candidate, &plan), plan));
+                bounded.collect::<Vec<(Seconds, Plan)>>()
             };
-            walk.next = next;
-            work += passes * all.len() / BOUNDS;
-            let bounded = all.into_par_iter().filter_map(|stages| {
-                let plan = Plan { stages, ..walk.plan.clone() };
-                let bound = self.bound_of(walk.candidate, &plan);
-                below(bound).then_some((bound, plan))
-            });
-            let mut bounded: Vec<(Seconds, Plan)> = bounded.collect();
+            in_order = walk.next == Reach::InOrder;
+            let looks;
+            (walk.open, looks, walk.next) = match walk.next {
+                Reach::InOrder => {
+                    let (plan, bound, looks) = self.in_order(walk.candidate, walk.plan.clone());
+                    (vec![(bound, plan)], looks, Reach::OneBlock)
+                }
+                Reach::OneBlock => {
+                    let all = plans(neighbours(stages, &recompute_choices(self.question())));
+                    let few = stages.len() <= FEW_STAGES;
+                    let looks = all.len();
+                    (all, looks, if few { Reach::TwoBlocks } else { Reach::Nothing })
+                }
+                Reach::TwoBlocks => {
+                    let all = plans(second_neighbours(stages));
+                    let looks = all.len();
+                    (all, looks, Reach::Nothing)
+                }
+                Reach::Nothing => (Vec::new(), 0, Reach::Nothing),
+            };
+            work += passes * looks / BOUNDS;
+            walk.open.retain(|(bound, _)| below(*bound));
             // Stable: of equal bounds, the one that comes first is simulated first.
-            bounded.reverse();
-            bounded.sort_by(|a, b| b.0.get().total_cmp(&a.0.get()));
-            walk.open = bounded;
+            walk.open.reverse();
+            walk.open.sort_by(|a, b| b.0.get().total_cmp(&a.0.get()));
         }
         let mut promising = Vec::new();
         while promising.len() < NEIGHBOURS
             && let Some((bound, plan)) = walk.open.pop()
         {
             if below(bound) && walk.memory.fit(&plan) {
-                promising.push(plan);
+                promising.push((bound, plan));
             }
         }
         work += passes * promising.len();
-        let timed = promising.into_par_iter().map(|plan| {
+        let timed = promising.into_par_iter().map(|(bound, plan)| {
             let time = step_time_for_ranking(&plan, &self.model().costs)?;
-            Ok((self.model().outlook(walk.candidate).expected_exactly(time), plan))
+            Ok((self.model().outlook(walk.candidate).expected_exactly(time), bound, plan))
         });
-        let timed = timed.collect::<Result<Vec<(Picoseconds, Plan)>, PlannerError>>()?;
-        match timed.into_iter().min_by_key(|(time, _)| *time) {
-            Some((time, plan)) if time < walk.time => {
-                (walk.time, walk.plan, walk.improved) = (time, plan, true);
+        let timed = timed.collect::<Result<Vec<(Picoseconds, Seconds, Plan)>, PlannerError>>()?;
+        match timed.into_iter().min_by_key(|(time, ..)| *time) {
+            Some((time, bound, plan)) if time < walk.time => {
+                (walk.time, walk.bound, walk.plan, walk.improved) = (time, bound, plan, true);
                 (walk.open, walk.next, walk.fruitless) = (Vec::new(), Reach::OneBlock, 0);
             }
-            _ => walk.fruitless += 1,
+            _ => walk.fruitless += usize::from(!in_order),
         }
         Ok(work)
     }
-}
-
-/// Stages that differ from these by a block, or by the blocks of an end, each once.
-fn neighbours(stages: &[StageBlocks], options: &[Recompute]) -> Vec<Vec<StageBlocks>> {
-    let mut found = Neighbours::of(stages, options);
-    for from in 0..stages.len() {
-        found.other_choices(from);
-    }
-    found.all_moved();
-    for end in BTreeSet::from([0, stages.len() - 1]) {
-        found.emptied(end);
-        found.filled(end);
-    }
-    found.found
-}
-
-/// Stages that differ from these by two blocks, recomputed as before, each once.
-fn second_neighbours(stages: &[StageBlocks]) -> Vec<Vec<StageBlocks>> {
-    let moved = |stages: &[StageBlocks]| {
-        let mut found = Neighbours::of(stages, &[]);
-        found.all_moved();
-        found.found
-    };
-    let mut found = Neighbours::of(stages, &[]);
-    for once in moved(stages) {
-        for twice in moved(&once) {
-            found.add(twice);
-        }
-    }
-    found.found
-}
-
-/// The neighbours that were found.
-struct Neighbours<'a> {
-    stages: &'a [StageBlocks],
-    options: &'a [Recompute],
-    seen: BTreeSet<Vec<Vec<Recompute>>>,
-    found: Vec<Vec<StageBlocks>>,
-}
-
-impl<'a> Neighbours<'a> {
-    fn of(stages: &'a [StageBlocks], options: &'a [Recompute]) -> Self {
-        Self { stages, options, seen: BTreeSet::new(), found: Vec::new() }
-    }
-
-    fn add(&mut self, stages: Vec<StageBlocks>) {
-        if self.seen.insert(stages.iter().map(|stage| stage.0.clone()).collect()) {
-            self.found.push(stages);
-        }
-    }
-
-    /// A block of a stage makes another choice.
-    fn other_choices(&mut self, stage: usize) {
-        for before in distinct(&self.stages[stage]) {
-            for after in self.options.iter().filter(|after| **after != before) {
-                let mut stages = self.stages.to_vec();
-                take(&mut stages[stage], before);
-                put(&mut stages[stage], *after);
-                self.add(stages);
-            }
-        }
-    }
-
-    /// A block of any stage stands on any other one.
-    fn all_moved(&mut self) {
-        for from in 0..self.stages.len() {
-            for to in (0..self.stages.len()).filter(|to| *to != from) {
-                self.one_moved(from, to);
-            }
-        }
-    }
-
-    /// A block of a stage stands on another one, with its choice or any of the options.
-    fn one_moved(&mut self, from: usize, to: usize) {
-        if self.stages[from].0.len() <= least_blocks(from, self.stages.len()) {
-            return;
-        }
-        for before in distinct(&self.stages[from]) {
-            for after in BTreeSet::from_iter(self.options.iter().copied().chain([before])) {
-                let mut stages = self.stages.to_vec();
-                take(&mut stages[from], before);
-                put(&mut stages[to], after);
-                self.add(stages);
-            }
-        }
-    }
-
-    /// The first or the last stage gives all its blocks to another, or each to the shortest of the others.
-    fn emptied(&mut self, end: usize) {
-        if self.stages.len() == 1 {
-            return;
-        }
-        for to in (0..self.stages.len()).filter(|stage| *stage != end) {
-            let mut stages = self.stages.to_vec();
-            for choice in std::mem::take(&mut stages[end].0) {
-                put(&mut stages[to], choice);
-            }
-            self.add(stages);
-        }
-        let mut stages = self.stages.to_vec();
-        while let Some(choice) = stages[end].0.pop() {
-            let others = (0..stages.len()).filter(|stage| *stage != end);
-            let shortest = others.min_by_key(|stage| stages[*stage].0.len()).expect("there are others");
-            put(&mut stages[shortest], choice);
-        }
-        self.add(stages);
-    }
-
-    /// The first or the last stage takes blocks from the longest of the others, as long as these have more.
-    fn filled(&mut self, end: usize) {
-        let mut stages = self.stages.to_vec();
-        loop {
-            let others = (0..stages.len()).filter(|stage| *stage != end);
-            let Some(longest) = others.max_by_key(|stage| stages[*stage].0.len()) else { return };
-            if stages[longest].0.len() <= stages[end].0.len() + 1 {
-                return;
-            }
-            let choice = stages[longest].0.pop().expect("it has more than the end");
-            put(&mut stages[end], choice);
-            self.add(stages.clone());
-        }
-    }
-}
-
-/// How many blocks a stage holds at least: the first may have the embedding alone, the last the head.
-fn least_blocks(stage: usize, stages: usize) -> usize {
-    usize::from((stage > 0 && stage + 1 < stages) || stages == 1)
-}
-
-/// The choices that a stage's blocks make.
-fn distinct(stage: &StageBlocks) -> BTreeSet<Recompute> {
-    stage.0.iter().copied().collect()
-}
-
-/// Takes a block with this choice away, which the stage has.
-fn take(stage: &mut StageBlocks, choice: Recompute) {
-    let at = stage.0.iter().rposition(|of| *of == choice).expect("a choice of this stage");
-    stage.0.remove(at);
-}
-
-/// Adds a block with this choice, behind those that recompute as much or more.
-fn put(stage: &mut StageBlocks, choice: Recompute) {
-    let at = stage.0.iter().rposition(|of| *of <= choice).map_or(0, |at| at + 1);
-    stage.0.insert(at, choice);
 }
