@@ -173,9 +173,6 @@ impl SearchSpace<'_> {
                 break;
             }
         }
-        if goal.looks.is_none() {
-            self.improve(&mut explored, goal)?;
-        }
         let open = |seen: &&Seen| !matches!(seen.trial, Trial::OutOfMemory(_));
         let seen = explored.seen.iter().filter(open).map(|seen| seen.bound);
         explored.bound = seen.chain(heap.peek().map(|branch| branch.bound)).reduce(Seconds::min);

@@ -3,12 +3,12 @@
 use super::search_space::SearchSpace;
 use crate::candidate::Candidate;
 use crate::cost::{CostModel, LayoutCosts};
-use crate::stages::{RankMemoryUse, Staged, estimate, stage};
+use crate::stages::{RankMemoryUse, Staged, stage};
 use crate::verdict::PlannerError;
 use trainwright_lower::messages_in_line;
 use trainwright_sim::step_time_for_ranking;
 use trainwright_spec::mesh::{Mesh, RankOrder};
-use trainwright_spec::plan::Plan;
+use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::units::{Picoseconds, Seconds};
 
 /// What came of a candidate that was solved.
@@ -18,8 +18,8 @@ pub(crate) enum Trial {
     Simulated { plan: Box<Plan>, estimate: Seconds, expected: Picoseconds },
     /// It does not fit: the rank that lacks most.
     OutOfMemory(RankMemoryUse),
-    /// Its best plan by that estimate cannot be fast enough.
-    TooSlow,
+    /// Its best plan by that estimate, which has these stages, cannot be fast enough.
+    TooSlow(Vec<StageBlocks>),
     /// The solver gave up.
     Undecided,
 }
@@ -29,7 +29,7 @@ impl Trial {
     pub fn simulated(&self) -> Option<(&Plan, Picoseconds)> {
         match self {
             Trial::Simulated { plan, expected, .. } => Some((plan, *expected)),
-            Trial::OutOfMemory(_) | Trial::TooSlow | Trial::Undecided => None,
+            Trial::OutOfMemory(_) | Trial::TooSlow(_) | Trial::Undecided => None,
         }
     }
 
@@ -37,7 +37,7 @@ impl Trial {
     pub fn shortage(&self) -> Option<RankMemoryUse> {
         match self {
             Trial::OutOfMemory(shortage) => Some(*shortage),
-            Trial::Simulated { .. } | Trial::TooSlow | Trial::Undecided => None,
+            Trial::Simulated { .. } | Trial::TooSlow(_) | Trial::Undecided => None,
         }
     }
 }
@@ -45,19 +45,11 @@ impl Trial {
 impl SearchSpace<'_> {
     /// Solves and simulates a candidate; spares the simulation if that cannot be expected to take less than `most`.
     pub fn trial(&self, candidate: &Candidate, most: Option<Seconds>) -> Result<Trial, PlannerError> {
-        let mut staged = self.staged(candidate);
-        if let (Staged::Plan(plan, estimated), Some(most)) = (&mut staged, most)
+        let staged = self.staged(candidate);
+        if let (Staged::Plan(plan, _), Some(most)) = (&staged, most)
             && self.bound_of(candidate, plan) >= most
         {
-            if candidate.virtual_stages == 1 {
-                return Ok(Trial::TooSlow);
-            }
-            let (ordered, bound, _) = self.in_order(candidate, plan.as_ref().clone());
-            if bound >= most {
-                return Ok(Trial::TooSlow);
-            }
-            *estimated = estimate(self.model(), candidate, &ordered);
-            **plan = ordered;
+            return Ok(Trial::TooSlow(plan.stages.clone()));
         }
         simulate(staged, self.model(), candidate)
     }

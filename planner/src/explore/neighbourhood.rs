@@ -9,7 +9,7 @@
 //! block: on another stage, or with another recompute choice; or a stage at an end gives all its blocks away, or takes some.
 //! Each is a plan of the same candidate, so that what bounds the candidate bounds it.
 
-use super::branch_and_bound::{Explored, Goal, Seen};
+use super::branch_and_bound::{Explored, Seen};
 use super::candidate_trial::Trial;
 use super::search_space::SearchSpace;
 use crate::candidate::Candidate;
@@ -38,6 +38,9 @@ const FEW_STAGES: usize = 8;
 /// How many neighbours are bounded for the work of one simulation.
 const BOUNDS: usize = 64;
 
+/// The time of a plan that was not simulated.
+const UNKNOWN: Picoseconds = Picoseconds(u64::MAX);
+
 /// A simulated plan on its way to faster neighbours.
 struct Walk<'a> {
     /// Which of the candidates that were solved.
@@ -48,6 +51,7 @@ struct Walk<'a> {
     plan: Plan,
     /// This plan is not expected to be faster.
     bound: Seconds,
+    /// `UNKNOWN` if it was not simulated.
     time: Picoseconds,
     memory: MemoryLimits,
     /// Neighbours that were not simulated, by decreasing bound.
@@ -86,14 +90,19 @@ impl SearchSpace<'_> {
     ///
     /// Every plan gets a look at its most promising neighbours, the fastest plan first; those that found a faster one go on
     /// before the others get a second look; until no plan has such neighbours, or `WORK` is done.
-    pub fn improve(&self, explored: &mut Explored, goal: &Goal) -> Result<(), PlannerError> {
+    pub fn improve(
+        &self,
+        explored: &mut Explored,
+        keep: usize,
+        out_of_time: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), PlannerError> {
         let mut walks: Vec<Walk> =
             explored.seen.iter().enumerate().filter_map(|(index, seen)| self.walk(index, seen)).collect();
         let mut work = 0;
-        while work < WORK && !(goal.out_of_time)() {
+        while work < WORK && !out_of_time() {
             let mut times: Vec<Picoseconds> = walks.iter().map(|walk| walk.time).collect();
             times.sort_unstable();
-            let most = times.get(goal.keep - 1).copied().map(Seconds::from);
+            let most = times.get(keep - 1).filter(|time| **time < UNKNOWN).map(|time| Seconds::from(*time));
             let mut open: Vec<&mut Walk> = walks.iter_mut().filter(|walk| walk.may_be_below(most)).collect();
             open.sort_by_key(|walk| (walk.fruitless, walk.time));
             open.truncate(BATCH);
@@ -116,12 +125,17 @@ impl SearchSpace<'_> {
         Ok(())
     }
 
-    /// The way from a candidate's plan, if it was simulated.
+    /// The way from a candidate's plan; `None` if it has none, or was not simulated and the integer program knows all that counts.
     fn walk<'a>(&self, index: usize, seen: &'a Seen) -> Option<Walk<'a>> {
-        let (plan, time) = seen.trial.simulated()?;
         let candidate = &seen.candidate;
-        let memory = MemoryLimits::of(self.model(), candidate, plan);
-        let plan = plan.clone();
+        let (plan, time) = match &seen.trial {
+            Trial::Simulated { plan, expected, .. } => (plan.as_ref().clone(), *expected),
+            Trial::TooSlow(stages) if candidate.virtual_stages > 1 => {
+                (candidate.plan(self.question(), stages.clone()), UNKNOWN)
+            }
+            Trial::TooSlow(_) | Trial::OutOfMemory(_) | Trial::Undecided => return None,
+        };
+        let memory = MemoryLimits::of(self.model(), candidate, &plan);
         let next = if candidate.virtual_stages > 1 { Reach::InOrder } else { Reach::OneBlock };
         Some(Walk {
             index,
