@@ -55,7 +55,7 @@ struct Walk<'a> {
     time: Picoseconds,
     memory: MemoryLimits,
     /// Neighbours that were not simulated, by decreasing bound.
-    open: Vec<(Seconds, Plan)>,
+    open: Vec<(Seconds, Vec<StageBlocks>)>,
     /// Which neighbours are bounded next.
     next: Reach,
     /// How many looks at neighbours found none that is faster, since one did.
@@ -199,32 +199,33 @@ impl SearchSpace<'_> {
         let (mut work, mut in_order) = (0, false);
         if walk.open.is_empty() {
             let stages = &walk.plan.stages;
-            let plans = |stages: Vec<Vec<StageBlocks>>| {
-                let plan = |stages| Plan { stages, ..walk.plan.clone() };
-                let bounded =
-                    stages.into_par_iter().map(plan).map(|plan| (self.bound_of(walk.candidate, &plan), plan));
-                bounded.collect::<Vec<(Seconds, Plan)>>()
+            let bounded = |all: Vec<Vec<StageBlocks>>| {
+                let bounded = all.into_par_iter().map_init(
+                    || walk.plan.clone(),
+                    |plan, stages| {
+                        plan.stages = stages;
+                        let bound = self.bound_of(walk.candidate, plan);
+                        (bound, std::mem::take(&mut plan.stages))
+                    },
+                );
+                let bounded: Vec<(Seconds, Vec<StageBlocks>)> = bounded.collect();
+                (bounded.len(), bounded)
             };
             in_order = walk.next == Reach::InOrder;
-            let looks;
-            (walk.open, looks, walk.next) = match walk.next {
+            let ((looks, open), next) = match walk.next {
                 Reach::InOrder => {
                     let (plan, bound, looks) = self.in_order(walk.candidate, walk.plan.clone());
-                    (vec![(bound, plan)], looks, Reach::OneBlock)
+                    ((looks, vec![(bound, plan.stages)]), Reach::OneBlock)
                 }
                 Reach::OneBlock => {
-                    let all = plans(neighbours(stages, &recompute_choices(self.question())));
                     let few = stages.len() <= FEW_STAGES;
-                    let looks = all.len();
-                    (all, looks, if few { Reach::TwoBlocks } else { Reach::Nothing })
+                    let next = if few { Reach::TwoBlocks } else { Reach::Nothing };
+                    (bounded(neighbours(stages, &recompute_choices(self.question()))), next)
                 }
-                Reach::TwoBlocks => {
-                    let all = plans(second_neighbours(stages));
-                    let looks = all.len();
-                    (all, looks, Reach::Nothing)
-                }
-                Reach::Nothing => (Vec::new(), 0, Reach::Nothing),
+                Reach::TwoBlocks => (bounded(second_neighbours(stages)), Reach::Nothing),
+                Reach::Nothing => ((0, Vec::new()), Reach::Nothing),
             };
+            (walk.open, walk.next) = (open, next);
             work += passes * looks / BOUNDS;
             walk.open.retain(|(bound, _)| below(*bound));
             // Stable: of equal bounds, the one that comes first is simulated first.
@@ -233,8 +234,9 @@ impl SearchSpace<'_> {
         }
         let mut promising = Vec::new();
         while promising.len() < NEIGHBOURS
-            && let Some((bound, plan)) = walk.open.pop()
+            && let Some((bound, stages)) = walk.open.pop()
         {
+            let plan = Plan { stages, ..walk.plan.clone() };
             if below(bound) && walk.memory.fit(&plan) {
                 promising.push((bound, plan));
             }

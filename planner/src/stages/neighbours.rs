@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use trainwright_spec::plan::{Recompute, StageBlocks};
 
+/// From how many stages on a block is not tried on all others, which are about the square of that.
+const MANY_STAGES: usize = 16;
+
 /// Stages that differ from these by a block, or by the blocks of an end, each once.
 pub(crate) fn neighbours(stages: &[StageBlocks], options: &[Recompute]) -> Vec<Vec<StageBlocks>> {
     let mut found = Neighbours::of(stages, options);
@@ -79,11 +82,15 @@ impl<'a> Neighbours<'a> {
         }
     }
 
-    /// A block of any stage stands on any other one.
+    /// A block of any stage stands on any other one; of many stages, on one next to it, or to or from an end.
     fn all_moved(&mut self) {
-        for from in 0..self.stages.len() {
-            for to in (0..self.stages.len()).filter(|to| *to != from) {
-                self.one_moved(from, to);
+        let last = self.stages.len() - 1;
+        let is_end = |stage: usize| stage == 0 || stage == last;
+        for from in 0..=last {
+            for to in (0..=last).filter(|to| *to != from) {
+                if last < MANY_STAGES || from.abs_diff(to) == 1 || is_end(from) || is_end(to) {
+                    self.one_moved(from, to);
+                }
             }
         }
     }
