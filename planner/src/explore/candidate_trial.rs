@@ -14,7 +14,7 @@ use trainwright_spec::units::{Picoseconds, Seconds};
 /// What came of a candidate that was solved.
 #[derive(Debug)]
 pub(crate) enum Trial {
-    /// Its best plan by the integer program's estimate, and the time to order that plan by.
+    /// Its best plan, by the integer program's estimate or the fastest that is known, and the time to order that plan by.
     Simulated { plan: Box<Plan>, estimate: Seconds, expected: Picoseconds },
     /// It does not fit: the rank that lacks most.
     OutOfMemory(RankMemoryUse),

@@ -77,8 +77,9 @@ enum Reach {
 impl Walk<'_> {
     /// Whether there are neighbours to look at, and the passes leave time for these to be below `most`.
     ///
-    /// With one stage on each rank the stages of the integer program have about the least time that the passes of a candidate
-    /// take in their order: where that is no less than `most`, other stages are not faster either.
+    /// Neighbours are looked at to save what comes on top of the passes. With one stage on each rank the stages of the integer
+    /// program have about the least time that a candidate's passes take in their order, and a plan at which a walk arrived is not
+    /// far from it: where that time is no less than `most`, other stages are not expected to be faster.
     fn may_be_below(&self, most: Option<Seconds>) -> bool {
         let bound = if self.next == Reach::InOrder { self.least } else { self.bound };
         (!self.open.is_empty() || self.next != Reach::Nothing) && most.is_none_or(|most| bound < most)
@@ -96,13 +97,25 @@ impl SearchSpace<'_> {
         keep: usize,
         out_of_time: &(dyn Fn() -> bool + Sync),
     ) -> Result<(), PlannerError> {
-        let mut walks: Vec<Walk> =
-            explored.seen.iter().enumerate().filter_map(|(index, seen)| self.walk(index, seen)).collect();
+        let mut times: Vec<Picoseconds> =
+            explored.seen.iter().map(|seen| seen.time().unwrap_or(UNKNOWN)).collect();
+        let kept = |times: &[Picoseconds]| {
+            let mut times = times.to_vec();
+            times.sort_unstable();
+            times.get(keep - 1).filter(|time| **time < UNKNOWN).map(|time| Seconds::from(*time))
+        };
+        let most = kept(&times);
+        let below = |seen: &&Seen| most.is_none_or(|most| seen.bound < most);
+        let seen: Vec<(usize, &Seen)> =
+            explored.seen.iter().enumerate().filter(|(_, seen)| below(seen)).collect();
+        let walks = seen.into_par_iter().filter_map(|(index, seen)| self.walk(index, seen));
+        let mut walks: Vec<Walk> = walks.filter(|walk| walk.may_be_below(most)).collect();
         let mut work = 0;
         while work < WORK && !out_of_time() {
-            let mut times: Vec<Picoseconds> = walks.iter().map(|walk| walk.time).collect();
-            times.sort_unstable();
-            let most = times.get(keep - 1).filter(|time| **time < UNKNOWN).map(|time| Seconds::from(*time));
+            for walk in &walks {
+                times[walk.index] = walk.time;
+            }
+            let most = kept(&times);
             let mut open: Vec<&mut Walk> = walks.iter_mut().filter(|walk| walk.may_be_below(most)).collect();
             open.sort_by_key(|walk| (walk.fruitless, walk.time));
             open.truncate(BATCH);
