@@ -13,6 +13,6 @@ mod repair;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use best_stages::{MemoryLimits, Staged, estimate, stage};
+pub(crate) use best_stages::{MemoryLimits, Staged, stage};
 pub(crate) use neighbours::{moved, neighbours, second_neighbours};
 pub(crate) use rank_memory::RankMemoryUse;

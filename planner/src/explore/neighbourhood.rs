@@ -15,7 +15,7 @@ use super::search_space::SearchSpace;
 use crate::candidate::Candidate;
 use crate::cost::enough_microbatches;
 use crate::space::recompute_choices;
-use crate::stages::{MemoryLimits, estimate, moved, neighbours, second_neighbours};
+use crate::stages::{MemoryLimits, moved, neighbours, second_neighbours};
 use crate::verdict::PlannerError;
 use rayon::prelude::*;
 use trainwright_sim::step_time_for_ranking;
@@ -56,6 +56,8 @@ struct Walk<'a> {
     memory: MemoryLimits,
     /// Neighbours that were not simulated, by decreasing bound.
     open: Vec<(Seconds, Vec<StageBlocks>)>,
+    /// That of the integer program.
+    estimate: Seconds,
     /// Which neighbours are bounded next.
     next: Reach,
     /// How many looks at neighbours found none that is faster, since one did.
@@ -128,7 +130,11 @@ impl SearchSpace<'_> {
         let improved = walks.into_iter().filter(|walk| walk.improved);
         let improved: Vec<(usize, Trial)> = improved
             .map(|walk| {
-                let estimate = estimate(self.model(), walk.candidate, &walk.plan);
+                let estimate = match walk.candidate.schedule().flushes() {
+                    true => self.bounds.of_plan(walk.candidate, &walk.plan),
+                    // Passes of steps that do not wait for each other have no such bound.
+                    false => walk.estimate,
+                };
                 (walk.index, Trial::Simulated { plan: Box::new(walk.plan), estimate, expected: walk.time })
             })
             .collect();
@@ -141,10 +147,10 @@ impl SearchSpace<'_> {
     /// The way from a candidate's plan; `None` if it has none, or was not simulated and the integer program knows all that counts.
     fn walk<'a>(&self, index: usize, seen: &'a Seen) -> Option<Walk<'a>> {
         let candidate = &seen.candidate;
-        let (plan, time) = match &seen.trial {
-            Trial::Simulated { plan, expected, .. } => (plan.as_ref().clone(), *expected),
+        let (plan, time, estimate) = match &seen.trial {
+            Trial::Simulated { plan, expected, estimate } => (plan.as_ref().clone(), *expected, *estimate),
             Trial::TooSlow(stages) if candidate.virtual_stages > 1 => {
-                (candidate.plan(self.question(), stages.clone()), UNKNOWN)
+                (candidate.plan(self.question(), stages.clone()), UNKNOWN, Seconds::ZERO)
             }
             Trial::TooSlow(_) | Trial::OutOfMemory(_) | Trial::Undecided => return None,
         };
@@ -158,6 +164,7 @@ impl SearchSpace<'_> {
             plan,
             time,
             memory,
+            estimate,
             open: Vec::new(),
             next,
             fruitless: 0,

@@ -87,25 +87,6 @@ pub(crate) fn stage(model: &CostModel, candidate: &Candidate) -> Staged {
     }
 }
 
-/// An estimate of the step of a candidate's plan: the partition's objective and the optimizer's update.
-pub(crate) fn estimate(model: &CostModel, candidate: &Candidate, plan: &Plan) -> Seconds {
-    let terms = MemoryTerms { shared_peak: None, reserve: Bytes::ZERO };
-    let problem = problem(model, candidate, plan, terms);
-    let options = recompute_choices(model.question);
-    let mut classes = problem.runs.iter().flat_map(|run| std::iter::repeat_n(run.class, run.count));
-    let times = problem.stages.iter().zip(&plan.stages).map(|(stage, blocks)| {
-        let of_blocks = blocks.0.iter().zip(classes.by_ref()).map(|(choice, class)| {
-            let option = options.iter().position(|option| option == choice);
-            let option = option.expect("plans of a candidate make the question's choices");
-            problem.classes[stage.device][class].choices[option].time
-        });
-        stage.time + of_blocks.sum::<Seconds>()
-    });
-    let times: Vec<Seconds> = times.collect();
-    problem.objective(&times)
-        + update_bound(plan, model.of(candidate).parameters(model.question), &model.costs)
-}
-
 /// The memory of a candidate's ranks, with as short a step as shows all.
 pub(crate) struct MemoryLimits {
     full_step: MemoryMeter,
