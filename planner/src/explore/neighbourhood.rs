@@ -24,7 +24,7 @@ use trainwright_spec::units::{Picoseconds, Seconds};
 
 /// How many plans are improved side by side before times are compared. Fixed, so that the answer does not depend on the number of
 /// threads.
-const BATCH: usize = 8;
+const BATCH: usize = 4;
 
 /// How many neighbours of a plan are simulated before it is compared with other plans again.
 const NEIGHBOURS: usize = 8;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use trainwright_spec::plan::{Recompute, StageBlocks};
 
 /// From how many stages on a block is not tried on all others, which are about the square of that.
-const MANY_STAGES: usize = 16;
+const MANY_STAGES: usize = 8;
 
 /// Stages that differ from these by a block, or by the blocks of an end, each once.
 pub(crate) fn neighbours(stages: &[StageBlocks], options: &[Recompute]) -> Vec<Vec<StageBlocks>> {
