@@ -1,14 +1,15 @@
 //! The search itself: branch and bound over layouts, candidates and their stages.
 //!
 //! ```text
-//! layout ── bound ──► its candidates ── bound ──► tight bound ──► partition, simulation
+//! layout ── bound ──► its candidates ── bound ──► tight bound ──► partition, simulation ──► neighbourhood, simulation
 //! ```
 //!
 //! `search_space` holds what is known of all layouts, `candidate_trial` solves and simulates one candidate, `branch_and_bound` chooses
-//! which, `search_summary` counts what became of all.
+//! which, `neighbourhood` improves the stages of the fastest, `search_summary` counts what became of all.
 
 mod branch_and_bound;
 mod candidate_trial;
+mod neighbourhood;
 mod search_space;
 mod search_summary;
 mod space_size;

@@ -1,8 +1,8 @@
 //! The planner: which plan is best, and why.
 //!
 //! ```text
-//! candidates ─► bounds ─► integer program per survivor ─► simulation ─► verdict
-//! (mesh, microbatch,      (layers to stages, recompute     (step time)
+//! candidates ─► bounds ─► integer program per survivor ─► simulation ─► neighbours of the fastest ─► verdict
+//! (mesh, microbatch,      (layers to stages, recompute     (step time)   (other stages, simulated)
 //!  schedule, sharding)     under each rank's memory)
 //! ```
 //!

@@ -6,11 +6,13 @@
 //! ```
 
 mod best_stages;
+mod neighbours;
 mod partition_problem;
 mod rank_memory;
 mod repair;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use best_stages::{Staged, stage};
+pub(crate) use best_stages::{MemoryLimits, Staged, stage};
+pub(crate) use neighbours::{moved, neighbours, second_neighbours};
 pub(crate) use rank_memory::RankMemoryUse;

@@ -72,8 +72,8 @@ pub struct Ranked {
     pub forecast: Forecast,
     /// The step time to order it by: see `Risk`.
     pub expected: Seconds,
-    /// The planner's estimate of the step before it was simulated: the partition's objective and the optimizer's
-    /// update, without the data axis's communication.
+    /// The planner's estimate of the step without simulation: the partition's objective, or the time of the passes in their
+    /// order where the simulator improved the stages; and the optimizer's update, without the data axis's communication.
     pub estimate: Seconds,
     /// What its time goes to beyond ideal compute, the largest part first, in words.
     pub limited_by: String,

@@ -335,9 +335,11 @@ fn a_heavy_head_takes_the_place_of_blocks() {
     };
     // A block has 4 · 1024² (attention) + 3 · 1024 · 4096 (feed-forward) = 16.8 million weights, the head 1024 · 1000 =
     // 1 million: nothing beside 3 blocks. With 64,000 entries they are 65.5 million, about 4 blocks: 16 in all, 4 to
-    // each stage. With 256,000 they are 262 million, more than all blocks: the last stage has the head alone.
+    // each stage. With 256,000 they are 262 million, more than all blocks: the last stage has the head alone, and no division
+    // of the blocks among the others makes any of these the slowest.
     assert_eq!(blocks_of_stages("1000"), [3, 3, 3, 3]);
     let heavy = blocks_of_stages("64000");
     assert!(heavy[3] < heavy[1].min(heavy[2]), "{heavy:?}");
-    assert_eq!(blocks_of_stages("256000"), [4, 4, 4, 0]);
+    let heaviest = blocks_of_stages("256000");
+    assert_eq!((heaviest.iter().sum::<usize>(), heaviest[3]), (12, 0), "{heaviest:?}");
 }

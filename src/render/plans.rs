@@ -104,8 +104,8 @@ fn proof(best: &Ranked, search: &Search) -> String {
     let (Some(bound), Some(gap)) = (search.bound, search.gap(best.expected)) else { return String::new() };
     let others = match search.unseen {
         0 => {
-            "Every candidate that could be faster by its lower bound was simulated, with the partition that the integer \
-              program chose for it."
+            "Every candidate that could be faster by its lower bound was split by the integer program and simulated; for \
+              the fastest, the simulator then tried stages that differ by a block or two."
         }
         _ => "The time limit came before every candidate that could be faster was simulated.",
     };

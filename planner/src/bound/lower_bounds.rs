@@ -3,7 +3,7 @@
 use super::activation_copies::copy_bound;
 use super::activation_memory::exceeds_memory;
 use super::data_axis::{KnownSent, sent_bound};
-use super::ordered_work::{KnownOrders, OrderedWork, passes_bound};
+use super::ordered_work::{KnownOrders, OrderedWork, busiest_and_idlest, passes_bound};
 use super::pipeline_work::{ROUNDING, layout_bound, pipeline_bound};
 use super::recompute_pressure::recompute_bound;
 use super::update_time::update_bound;
@@ -67,6 +67,11 @@ impl<'a> LowerBounds<'a> {
             true => self.with_update(passes_bound(&self.model, candidate, plan), candidate, plan),
             false => Seconds::ZERO,
         }
+    }
+
+    /// The pipeline ranks of this very plan of a candidate whose passes take most and least of all.
+    pub fn busiest_and_idlest(&self, candidate: &Candidate, plan: &Plan) -> (usize, usize) {
+        busiest_and_idlest(&self.model, candidate, plan)
     }
 
     /// The memory that some rank needs at least: weights, gradients and optimizer state of its share of the model,

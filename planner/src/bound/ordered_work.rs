@@ -81,6 +81,24 @@ fn elementwise_min(a: PassTimes, b: PassTimes) -> PassTimes {
 
 /// The time of the passes of one plan of a candidate in the order of its schedule, with free messages.
 pub(super) fn passes_bound(model: &CostModel, candidate: &Candidate, plan: &Plan) -> Seconds {
+    let shape = candidate.shape(model.question.job.global_batch);
+    makespan(model, candidate, shape, stage_times(model, candidate, plan))
+}
+
+/// The rank whose passes take most of all, and the one whose passes take least.
+pub(super) fn busiest_and_idlest(model: &CostModel, candidate: &Candidate, plan: &Plan) -> (usize, usize) {
+    let shape = candidate.shape(model.question.job.global_batch);
+    let mut work = vec![Seconds::ZERO; shape.ranks];
+    for (stage, time) in stage_times(model, candidate, plan).into_iter().enumerate() {
+        work[candidate.schedule().rank_of(stage, shape)] += time.forward + time.input + time.weight;
+    }
+    let by_work = |a: &usize, b: &usize| work[*a].get().total_cmp(&work[*b].get());
+    let ranks = || 0..work.len();
+    (ranks().max_by(by_work).unwrap_or(0), ranks().min_by(by_work).unwrap_or(0))
+}
+
+/// What the passes of a microbatch take on each stage of a plan.
+fn stage_times(model: &CostModel, candidate: &Candidate, plan: &Plan) -> Vec<PassTimes> {
     let schedule = candidate.schedule();
     let question = model.question;
     let by_kind = model.by_kind(candidate);
@@ -100,8 +118,7 @@ pub(super) fn passes_bound(model: &CostModel, candidate: &Candidate, plan: &Plan
         let nothing = PassTimes { forward: Seconds::ZERO, input: Seconds::ZERO, weight: Seconds::ZERO };
         blocks.chain(ends).map(LayerCost::pass_times).fold(nothing, plus)
     };
-    let stages: Vec<PassTimes> = plan.stages.iter().enumerate().map(stage).collect();
-    makespan(model, candidate, shape, stages)
+    plan.stages.iter().enumerate().map(stage).collect()
 }
 
 fn plus(a: PassTimes, b: PassTimes) -> PassTimes {

@@ -8,18 +8,18 @@ use crate::verdict::PlannerError;
 use trainwright_lower::messages_in_line;
 use trainwright_sim::step_time_for_ranking;
 use trainwright_spec::mesh::{Mesh, RankOrder};
-use trainwright_spec::plan::Plan;
+use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::units::{Picoseconds, Seconds};
 
 /// What came of a candidate that was solved.
 #[derive(Debug)]
 pub(crate) enum Trial {
-    /// Its best plan by the integer program's estimate, and the time to order that plan by.
+    /// Its best plan, by the integer program's estimate or the fastest that is known, and the time to order that plan by.
     Simulated { plan: Box<Plan>, estimate: Seconds, expected: Picoseconds },
     /// It does not fit: the rank that lacks most.
     OutOfMemory(RankMemoryUse),
-    /// Its best plan by that estimate cannot be fast enough.
-    TooSlow,
+    /// Its best plan by that estimate, which has these stages, cannot be fast enough.
+    TooSlow(Vec<StageBlocks>),
     /// The solver gave up.
     Undecided,
 }
@@ -29,7 +29,7 @@ impl Trial {
     pub fn simulated(&self) -> Option<(&Plan, Picoseconds)> {
         match self {
             Trial::Simulated { plan, expected, .. } => Some((plan, *expected)),
-            Trial::OutOfMemory(_) | Trial::TooSlow | Trial::Undecided => None,
+            Trial::OutOfMemory(_) | Trial::TooSlow(_) | Trial::Undecided => None,
         }
     }
 
@@ -37,7 +37,7 @@ impl Trial {
     pub fn shortage(&self) -> Option<RankMemoryUse> {
         match self {
             Trial::OutOfMemory(shortage) => Some(*shortage),
-            Trial::Simulated { .. } | Trial::TooSlow | Trial::Undecided => None,
+            Trial::Simulated { .. } | Trial::TooSlow(_) | Trial::Undecided => None,
         }
     }
 }
@@ -47,9 +47,9 @@ impl SearchSpace<'_> {
     pub fn trial(&self, candidate: &Candidate, most: Option<Seconds>) -> Result<Trial, PlannerError> {
         let staged = self.staged(candidate);
         if let (Staged::Plan(plan, _), Some(most)) = (&staged, most)
-            && self.model().outlook(candidate).expected(self.bounds.of_plan(candidate, plan)) >= most
+            && self.bound_of(candidate, plan) >= most
         {
-            return Ok(Trial::TooSlow);
+            return Ok(Trial::TooSlow(plan.stages.clone()));
         }
         simulate(staged, self.model(), candidate)
     }

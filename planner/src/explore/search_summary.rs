@@ -12,7 +12,7 @@ pub(crate) fn search_summary(question: &Question, legal: &LegalCandidates, explo
     let count = |kind: fn(&Trial) -> bool| explored.seen.iter().filter(|seen| kind(&seen.trial)).count();
     let unseen = unseen(question, legal);
     let solved_out = count(|trial| matches!(trial, Trial::OutOfMemory(_)));
-    let too_slow = count(|trial| matches!(trial, Trial::TooSlow));
+    let too_slow = count(|trial| matches!(trial, Trial::TooSlow(_)));
     let solved = explored.seen.len();
     let out_of_memory = explored.state_out_of_memory + explored.activations_out_of_memory + solved_out;
     let rest = unseen.candidates - (out_of_memory + solved - solved_out);

@@ -41,15 +41,9 @@ pub(crate) enum Staged {
 pub(crate) fn stage(model: &CostModel, candidate: &Candidate) -> Staged {
     let (question, cost) = (model.question, model.of(candidate));
     let empty = candidate.plan(question, Vec::new());
-    let shape = empty.pipeline_shape();
     let outlook = model.outlook(candidate);
-    let full_step = MemoryMeter::of(&empty, shape, outlook);
-    let shorter_step = model.pipelines.shorter(candidate).map(|microbatches| {
-        let shape = PipelineShape { microbatches, ..shape };
-        // Many candidates look at the same short step.
-        MemoryMeter::of(&empty, shape, outlook).with_lists(model.pipelines.lists(candidate.schedule, shape))
-    });
-    let meter = shorter_step.as_ref().unwrap_or(&full_step);
+    let limits = MemoryLimits::of(model, candidate, &empty);
+    let meter = limits.meter();
     let fitting = |plan: Plan, objective: Seconds| {
         let update = update_bound(&plan, cost.parameters(question), &model.costs);
         match offload_shortage(&plan) {
@@ -69,10 +63,7 @@ pub(crate) fn stage(model: &CostModel, candidate: &Candidate) -> Staged {
         match outcome {
             Outcome::Solved(solution) => {
                 let plan = Plan { stages: stage_blocks(question, &solution), ..empty.clone() };
-                let fullest = match meter.fullest(&plan) {
-                    fullest if fullest.fits() && shorter_step.is_some() => full_step.fullest(&plan),
-                    fullest => fullest,
-                };
+                let fullest = limits.fullest(&plan);
                 if fullest.fits() {
                     return fitting(plan, solution.objective);
                 }
@@ -88,11 +79,53 @@ pub(crate) fn stage(model: &CostModel, candidate: &Candidate) -> Staged {
     }
     let problem = problem(model, candidate, &empty, MemoryTerms { shared_peak, reserve: Bytes::ZERO });
     match repair(question, &empty, &problem, meter) {
-        Ok((plan, objective)) => match full_step.fullest(&plan) {
+        Ok((plan, objective)) => match limits.full_step.fullest(&plan) {
             fullest if fullest.fits() => fitting(plan, objective),
             fullest => Staged::OutOfMemory(fullest),
         },
         Err(fullest) => Staged::OutOfMemory(fullest),
+    }
+}
+
+/// The memory of a candidate's ranks, with as short a step as shows all.
+pub(crate) struct MemoryLimits {
+    full_step: MemoryMeter,
+    /// Looks at less than the full step; `None` if no shorter one has as many microbatches in flight.
+    shorter_step: Option<MemoryMeter>,
+}
+
+impl MemoryLimits {
+    /// `empty` is the candidate's plan without stages.
+    pub fn of(model: &CostModel, candidate: &Candidate, empty: &Plan) -> Self {
+        let (shape, outlook) = (empty.pipeline_shape(), model.outlook(candidate));
+        let shorter_step = model.pipelines.shorter(candidate).map(|microbatches| {
+            let shape = PipelineShape { microbatches, ..shape };
+            // Many candidates look at the same short step.
+            let lists = model.pipelines.lists(candidate.schedule, shape);
+            MemoryMeter::of(empty, shape, outlook).with_lists(lists)
+        });
+        Self { full_step: MemoryMeter::of(empty, shape, outlook), shorter_step }
+    }
+
+    /// Whether every rank of a plan, and every node for what is offloaded, has enough.
+    pub fn fit(&self, plan: &Plan) -> bool {
+        self.fullest(plan).fits() && offload_shortage(plan).is_none()
+    }
+
+    /// The meter of the shorter step if there is one.
+    fn meter(&self) -> &MemoryMeter {
+        self.shorter_step.as_ref().unwrap_or(&self.full_step)
+    }
+
+    /// The fullest rank; of the full step, if the shorter one fits.
+    fn fullest(&self, plan: &Plan) -> RankMemoryUse {
+        match &self.shorter_step {
+            Some(shorter) => match shorter.fullest(plan) {
+                fullest if fullest.fits() => self.full_step.fullest(plan),
+                fullest => fullest,
+            },
+            None => self.full_step.fullest(plan),
+        }
     }
 }
 

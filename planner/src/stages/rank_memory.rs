@@ -1,8 +1,7 @@
 //! How full the memory of pipeline ranks is, as `plan_memory` counts it.
 
 use crate::risk::Outlook;
-use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use trainwright_lower::memory::{RankMemory, plan_memory_with, rank_memory_with};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::schedule::{ActionLists, PipelineShape};
@@ -48,14 +47,14 @@ pub(super) struct MemoryMeter {
     shape: PipelineShape,
     outlook: Outlook,
     /// Made when they are first needed.
-    lists: OnceCell<Arc<ActionLists>>,
+    lists: OnceLock<Arc<ActionLists>>,
 }
 
 impl MemoryMeter {
     /// Looks at steps of one shape.
     pub fn of(plan: &Plan, shape: PipelineShape, outlook: &Outlook) -> Self {
         let global_batch = shape.microbatches * plan.micro_batch * plan.mesh.data;
-        Self { global_batch, shape, outlook: *outlook, lists: OnceCell::new() }
+        Self { global_batch, shape, outlook: *outlook, lists: OnceLock::new() }
     }
 
     /// The meter with what the ranks do in such a step.

@@ -1,0 +1,279 @@
+//! Improves the stages of simulated plans by the simulator itself.
+//!
+//! ```text
+//! stages of the integer program ──► neighbours ── bound, memory ──► simulated ──► the fastest, if it is faster: again from it
+//! ```
+//!
+//! The integer program weighs the passes of a step and leaves out what its ranks exchange on the data axis, which hides behind
+//! passes on some stages and not on others, and paces several stages of a rank as if all were equal. Neighbours differ by one
+//! block: on another stage, or with another recompute choice; or a stage at an end gives all its blocks away, or takes some.
+//! Each is a plan of the same candidate, so that what bounds the candidate bounds it.
+
+use super::branch_and_bound::{Explored, Seen};
+use super::candidate_trial::Trial;
+use super::search_space::SearchSpace;
+use crate::candidate::Candidate;
+use crate::cost::enough_microbatches;
+use crate::space::recompute_choices;
+use crate::stages::{MemoryLimits, moved, neighbours, second_neighbours};
+use crate::verdict::PlannerError;
+use rayon::prelude::*;
+use trainwright_sim::step_time_for_ranking;
+use trainwright_spec::plan::{Plan, StageBlocks};
+use trainwright_spec::units::{Picoseconds, Seconds};
+
+/// How many plans are improved side by side before times are compared. Fixed, so that the answer does not depend on the number of
+/// threads.
+const BATCH: usize = 4;
+
+/// How many neighbours of a plan are simulated before it is compared with other plans again.
+const NEIGHBOURS: usize = 8;
+
+/// How much all improvements may cost, in simulated passes: about half a second of one core.
+const WORK: usize = 1 << 16;
+
+/// Up to how many stages neighbours of neighbours are looked at, which are about the fourth power of that.
+const FEW_STAGES: usize = 8;
+
+/// How many neighbours are bounded for the work of one simulation.
+const BOUNDS: usize = 64;
+
+/// The time of a plan that was not simulated.
+const UNKNOWN: Picoseconds = Picoseconds(u64::MAX);
+
+/// A simulated plan on its way to faster neighbours.
+struct Walk<'a> {
+    /// Which of the candidates that were solved.
+    index: usize,
+    candidate: &'a Candidate,
+    /// No plan of the candidate is expected to be faster.
+    least: Seconds,
+    plan: Plan,
+    /// This plan is not expected to be faster.
+    bound: Seconds,
+    /// `UNKNOWN` if it was not simulated.
+    time: Picoseconds,
+    memory: MemoryLimits,
+    /// Neighbours that were not simulated, by decreasing bound.
+    open: Vec<(Seconds, Vec<StageBlocks>)>,
+    /// That of the integer program.
+    estimate: Seconds,
+    /// Which neighbours are bounded next.
+    next: Reach,
+    /// How many looks at neighbours found none that is faster, since one did.
+    fruitless: usize,
+    /// Whether a faster neighbour was found.
+    improved: bool,
+}
+
+/// How far neighbours are from a plan.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// The plan that the order of its passes suggests, where the integer program knows too little of it.
+    InOrder,
+    OneBlock,
+    TwoBlocks,
+    Nothing,
+}
+
+impl Walk<'_> {
+    /// Whether there are neighbours to look at, and the passes leave time for these to be below `most`.
+    ///
+    /// Neighbours are looked at to save what comes on top of the passes. With one stage on each rank the stages of the integer
+    /// program have about the least time that a candidate's passes take in their order, and a plan at which a walk arrived is not
+    /// far from it: where that time is no less than `most`, other stages are not expected to be faster.
+    fn may_be_below(&self, most: Option<Seconds>) -> bool {
+        let bound = if self.next == Reach::InOrder { self.least } else { self.bound };
+        (!self.open.is_empty() || self.next != Reach::Nothing) && most.is_none_or(|most| bound < most)
+    }
+}
+
+impl SearchSpace<'_> {
+    /// Improves the stages of the simulated plans that may then be among the `keep` fastest.
+    ///
+    /// Every plan gets a look at its most promising neighbours, the fastest plan first; those that found a faster one go on
+    /// before the others get a second look; until no plan has such neighbours, or `WORK` is done.
+    pub fn improve(
+        &self,
+        explored: &mut Explored,
+        keep: usize,
+        out_of_time: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), PlannerError> {
+        let mut times: Vec<Picoseconds> =
+            explored.seen.iter().map(|seen| seen.time().unwrap_or(UNKNOWN)).collect();
+        let kept = |times: &[Picoseconds]| {
+            let mut times = times.to_vec();
+            times.sort_unstable();
+            times.get(keep - 1).filter(|time| **time < UNKNOWN).map(|time| Seconds::from(*time))
+        };
+        let most = kept(&times);
+        let below = |seen: &&Seen| most.is_none_or(|most| seen.bound < most);
+        let seen: Vec<(usize, &Seen)> =
+            explored.seen.iter().enumerate().filter(|(_, seen)| below(seen)).collect();
+        let walks = seen.into_par_iter().filter_map(|(index, seen)| self.walk(index, seen));
+        let mut walks: Vec<Walk> = walks.filter(|walk| walk.may_be_below(most)).collect();
+        let mut work = 0;
+        while work < WORK && !out_of_time() {
+            for walk in &walks {
+                times[walk.index] = walk.time;
+            }
+            let most = kept(&times);
+            let mut open: Vec<&mut Walk> = walks.iter_mut().filter(|walk| walk.may_be_below(most)).collect();
+            open.sort_by_key(|walk| (walk.fruitless, walk.time));
+            open.truncate(BATCH);
+            if open.is_empty() {
+                break;
+            }
+            let steps = open.into_par_iter().map(|walk| self.look_around(walk, most));
+            work += steps.collect::<Result<Vec<usize>, PlannerError>>()?.into_iter().sum::<usize>();
+        }
+        let improved = walks.into_iter().filter(|walk| walk.improved);
+        let improved: Vec<(usize, Trial)> = improved
+            .map(|walk| {
+                let estimate = match walk.candidate.schedule().flushes() {
+                    true => self.bounds.of_plan(walk.candidate, &walk.plan),
+                    // Passes of steps that do not wait for each other have no such bound.
+                    false => walk.estimate,
+                };
+                (walk.index, Trial::Simulated { plan: Box::new(walk.plan), estimate, expected: walk.time })
+            })
+            .collect();
+        for (index, trial) in improved {
+            explored.seen[index].trial = trial;
+        }
+        Ok(())
+    }
+
+    /// The way from a candidate's plan; `None` if it has none, or was not simulated and the integer program knows all that counts.
+    fn walk<'a>(&self, index: usize, seen: &'a Seen) -> Option<Walk<'a>> {
+        let candidate = &seen.candidate;
+        let (plan, time, estimate) = match &seen.trial {
+            Trial::Simulated { plan, expected, estimate } => (plan.as_ref().clone(), *expected, *estimate),
+            Trial::TooSlow(stages) if candidate.virtual_stages > 1 => {
+                (candidate.plan(self.question(), stages.clone()), UNKNOWN, Seconds::ZERO)
+            }
+            Trial::TooSlow(_) | Trial::OutOfMemory(_) | Trial::Undecided => return None,
+        };
+        let memory = MemoryLimits::of(self.model(), candidate, &plan);
+        let next = if candidate.virtual_stages > 1 { Reach::InOrder } else { Reach::OneBlock };
+        Some(Walk {
+            index,
+            candidate,
+            least: seen.bound,
+            bound: self.bound_of(candidate, &plan),
+            plan,
+            time,
+            memory,
+            estimate,
+            open: Vec::new(),
+            next,
+            fruitless: 0,
+            improved: false,
+        })
+    }
+
+    /// A time that a plan of the candidate is not expected to be below.
+    pub fn bound_of(&self, candidate: &Candidate, plan: &Plan) -> Seconds {
+        self.model().outlook(candidate).expected(self.bounds.of_plan(candidate, plan))
+    }
+
+    /// The plan of a candidate that comes from `plan` by moving single blocks from the busiest rank to the one with least work, as
+    /// long as its passes then take less in their order; with its bound, and how many others were bounded.
+    ///
+    /// The integer program paces several stages of a rank as if all took what the slowest does. Their order tells that a long
+    /// one may make up for a short one.
+    pub fn in_order(&self, candidate: &Candidate, plan: Plan) -> (Plan, Seconds, usize) {
+        let memory = MemoryLimits::of(self.model(), candidate, &plan);
+        let shape = plan.pipeline_shape();
+        let stages_of = |rank: usize| {
+            (0..shape.stages()).filter(move |stage| candidate.schedule().rank_of(*stage, shape) == rank)
+        };
+        let (mut bound, mut best, mut looks) = (self.bound_of(candidate, &plan), plan, 0);
+        loop {
+            let (busiest, idlest) = self.bounds.busiest_and_idlest(candidate, &best);
+            let all = moved(&best.stages, stages_of(busiest), stages_of(idlest));
+            looks += all.len();
+            let plans = all.into_iter().map(|stages| Plan { stages, ..best.clone() });
+            let bounded = plans.map(|plan| (self.bound_of(candidate, &plan), plan));
+            let mut less: Vec<(Seconds, Plan)> = bounded.filter(|(less, _)| *less < bound).collect();
+            less.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
+            match less.into_iter().find(|(_, plan)| memory.fit(plan)) {
+                Some(less) => (bound, best) = less,
+                None => return (best, bound, looks),
+            }
+        }
+    }
+
+    /// How many passes are simulated to rank a plan of the candidate.
+    fn simulated_passes(&self, candidate: &Candidate) -> usize {
+        let shape = candidate.shape(self.question().job.global_batch);
+        2 * shape.stages() * enough_microbatches(candidate, shape)
+    }
+
+    /// Simulates the neighbours with the lowest bounds of those that may be faster than the plan and below `most`, and goes to
+    /// the fastest of them if it is faster. Returns what that costs, in simulated passes.
+    fn look_around(&self, walk: &mut Walk, most: Option<Seconds>) -> Result<usize, PlannerError> {
+        let passes = self.simulated_passes(walk.candidate);
+        let time = walk.time;
+        let below = |bound: Seconds| bound < Seconds::from(time) && most.is_none_or(|most| bound < most);
+        let (mut work, mut in_order) = (0, false);
+        if walk.open.is_empty() {
+            let stages = &walk.plan.stages;
+            let bounded = |all: Vec<Vec<StageBlocks>>| {
+                let bounded = all.into_par_iter().map_init(
+                    || walk.plan.clone(),
+                    |plan, stages| {
+                        plan.stages = stages;
+                        let bound = self.bound_of(walk.candidate, plan);
+                        (bound, std::mem::take(&mut plan.stages))
+                    },
+                );
+                let bounded: Vec<(Seconds, Vec<StageBlocks>)> = bounded.collect();
+                (bounded.len(), bounded)
+            };
+            in_order = walk.next == Reach::InOrder;
+            let ((looks, open), next) = match walk.next {
+                Reach::InOrder => {
+                    let (plan, bound, looks) = self.in_order(walk.candidate, walk.plan.clone());
+                    ((looks, vec![(bound, plan.stages)]), Reach::OneBlock)
+                }
+                Reach::OneBlock => {
+                    let few = stages.len() <= FEW_STAGES;
+                    let next = if few { Reach::TwoBlocks } else { Reach::Nothing };
+                    (bounded(neighbours(stages, &recompute_choices(self.question()))), next)
+                }
+                Reach::TwoBlocks => (bounded(second_neighbours(stages)), Reach::Nothing),
+                Reach::Nothing => ((0, Vec::new()), Reach::Nothing),
+            };
+            (walk.open, walk.next) = (open, next);
+            work += passes * looks / BOUNDS;
+            walk.open.retain(|(bound, _)| below(*bound));
+            // Stable: of equal bounds, the one that comes first is simulated first.
+            walk.open.reverse();
+            walk.open.sort_by(|a, b| b.0.get().total_cmp(&a.0.get()));
+        }
+        let mut promising = Vec::new();
+        while promising.len() < NEIGHBOURS
+            && let Some((bound, stages)) = walk.open.pop()
+        {
+            let plan = Plan { stages, ..walk.plan.clone() };
+            if below(bound) && walk.memory.fit(&plan) {
+                promising.push((bound, plan));
+            }
+        }
+        work += passes * promising.len();
+        let timed = promising.into_par_iter().map(|(bound, plan)| {
+            let time = step_time_for_ranking(&plan, &self.model().costs)?;
+            Ok((self.model().outlook(walk.candidate).expected_exactly(time), bound, plan))
+        });
+        let timed = timed.collect::<Result<Vec<(Picoseconds, Seconds, Plan)>, PlannerError>>()?;
+        match timed.into_iter().min_by_key(|(time, ..)| *time) {
+            Some((time, bound, plan)) if time < walk.time => {
+                (walk.time, walk.bound, walk.plan, walk.improved) = (time, bound, plan, true);
+                (walk.open, walk.next, walk.fruitless) = (Vec::new(), Reach::OneBlock, 0);
+            }
+            _ => walk.fruitless += usize::from(!in_order),
+        }
+        Ok(work)
+    }
+}
