@@ -5,9 +5,11 @@ mod node_orders;
 mod tests;
 
 use crate::candidate::Candidate;
+use crate::cost::CachedCosts;
 use crate::explain::{alternatives, finalists, front, infeasible, limited_by};
-use crate::explore::{Explored, Goal, SearchSpace, Seen, Trial, search_summary};
-use crate::question::Question;
+use crate::explore::{Explored, Goal, SearchSpace, Seen, Trial, search_summary, seeds_of_narrower};
+use crate::question::{Breadth, Question};
+use crate::space::{OFFLOAD, tried_offload};
 use crate::verdict::{Found, KEPT, PlannerError, Progress, Ranked, Verdict};
 use node_orders::{best_of, node_orders};
 use rayon::prelude::*;
@@ -77,13 +79,13 @@ fn plan_in_order(
     out_of_time: &(dyn Fn() -> bool + Sync),
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Verdict, PlannerError> {
-    let space = match SearchSpace::within(question, out_of_time, watch)? {
-        Ok(space) => space,
-        Err(search) => return Ok(Verdict::OutOfTime(search)),
-    };
+    let costs = CachedCosts::new(&question.cluster);
+    let seeds = seeds_of_narrower(question, &costs)?;
+    let space = SearchSpace::sharing(question, costs)?;
+    let seeds = if seeds.is_empty() { space.seeds()? } else { space.own(seeds) };
     let goal =
         Goal { keep: scope.proved, layouts: &|_| true, candidates: &|_| true, looks: None, out_of_time };
-    let explored = space.explore(&goal, watch)?;
+    let explored = space.explore_from(seeds, &goal, watch)?;
     let search = search_summary(question, &space.legal, &explored);
     let (ranked, tied) = ranked(&space, &explored, watch)?;
     let Some((winner, best)) = ranked.first() else {
@@ -92,7 +94,13 @@ fn plan_in_order(
             Some(why) => {
                 Err(PlannerError::NoCandidate { reason: format!("{why}, and nothing with fewer fits") })
             }
-            None => Ok(Verdict::Infeasible(infeasible(&space, &explored, search))),
+            None => match with_offload(question) {
+                Some(wider) => match plan_in_order(&wider, scope, out_of_time, watch)? {
+                    Verdict::Infeasible(_) => Ok(Verdict::Infeasible(infeasible(&space, &explored, search))),
+                    verdict => Ok(verdict),
+                },
+                None => Ok(Verdict::Infeasible(infeasible(&space, &explored, search))),
+            },
         };
     };
     let alternatives = match !scope.alternatives || out_of_time() {
@@ -102,6 +110,16 @@ fn plan_in_order(
     let ranked = ranked.into_iter().map(|(_, plan)| plan).collect();
     let (front, finalists) = (front(&explored, space.model())?, finalists(&explored, space.model()));
     Ok(Verdict::Found(Found { ranked, tied, alternatives, front, finalists, search }))
+}
+
+/// The question with offload, if it asks for what suits the model and leaves that choice to the planner.
+fn with_offload(question: &Question) -> Option<Question> {
+    let free = question.pins.pinned(OFFLOAD).is_none();
+    let suits = question.pins.breadth == Breadth::Auto && question.cluster.node.processors.is_some();
+    let mut wider = question.clone();
+    let tried = tried_offload().filter(|kind| !question.pins.forbids(OFFLOAD, kind));
+    wider.pins.only.extend(tried.map(|kind| (OFFLOAD.to_string(), kind.to_string())));
+    (free && suits && wider.pins != question.pins).then_some(wider)
 }
 
 /// The fastest simulated plans with their forecasts by expected time, and how many of the first cannot be told apart.

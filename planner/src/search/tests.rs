@@ -30,6 +30,11 @@ fn fits(plan: &Plan, held: &[RankMemory], outlook: &Outlook) -> bool {
 
 /// What comes of every candidate, those included that the bounds exclude.
 fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
+    for (index, layout) in space.legal.layouts.iter().enumerate() {
+        let layout_bound = space.model().outlook(layout).expected(space.bounds.layout(layout));
+        let least = space.least_times[index];
+        assert!(least <= layout_bound, "{layout:?}: {least} of its sizes, {layout_bound} of its layers");
+    }
     let candidates: Vec<Candidate> = space.candidates().collect();
     candidates
         .par_iter()
@@ -265,6 +270,8 @@ fn where_nothing_is_computed_again_the_planner_finds_the_fastest_of_all_plans() 
             node.gpu.memory.value = Bytes::GIB * gib * [0.8, 1.5][instance % 2];
             question.cluster.others.push(Others { nodes: 1, node });
         }
+        // Else it would be tried where nothing fits without.
+        question.pins.only.push(("offload".into(), "none".into()));
         let mut fastest = None;
         for ordered in node_orders(&question) {
             let (count, of_order) = fastest_of_all(&SearchSpace::new(&ordered).unwrap());
