@@ -20,4 +20,3 @@ pub(crate) use branch_and_bound::{Explored, Goal, Seen};
 pub(crate) use candidate_trial::{Trial, simulate};
 pub(crate) use search_space::SearchSpace;
 pub(crate) use search_summary::search_summary;
-pub(crate) use seeds::seeds_of_narrower;

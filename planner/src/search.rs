@@ -7,8 +7,8 @@ mod tests;
 use crate::candidate::Candidate;
 use crate::cost::CachedCosts;
 use crate::explain::{alternatives, finalists, front, infeasible, limited_by};
-use crate::explore::{Explored, Goal, SearchSpace, Seen, Trial, search_summary, seeds_of_narrower};
-use crate::question::{Breadth, Question};
+use crate::explore::{Explored, Goal, SearchSpace, Seen, Trial, search_summary};
+use crate::question::{Breadth, Pins, Question};
 use crate::space::{OFFLOAD, tried_offload};
 use crate::verdict::{Found, KEPT, PlannerError, Progress, Ranked, Verdict};
 use node_orders::{best_of, node_orders};
@@ -61,30 +61,73 @@ pub fn plan_within(
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Verdict, PlannerError> {
     let began = Instant::now();
-    let out_of_time = || scope.time.is_some_and(|limit| began.elapsed().as_secs_f64() > limit.get());
+    let clock = Clock { began, limit: scope.time };
     if !question.cluster.is_mixed() {
-        return plan_in_order(question, scope, &out_of_time, watch);
+        return plan_in_order(question, scope, &clock, watch);
     }
     let answer = |ordered: Question| {
-        let answer = plan_in_order(&ordered, scope, &out_of_time, watch);
+        let answer = plan_in_order(&ordered, scope, &clock, watch);
         (ordered.cluster, answer)
     };
     best_of(node_orders(question).into_iter().map(answer).collect())
+}
+
+/// When a search began, and how long it may take.
+struct Clock {
+    began: Instant,
+    limit: Option<Seconds>,
+}
+
+impl Clock {
+    /// Whether this part of the time is over; never without a limit.
+    fn has_passed(&self, part: f64) -> bool {
+        self.limit.is_some_and(|limit| self.began.elapsed().as_secs_f64() > part * limit.get())
+    }
+}
+
+/// The part of the time that a search of a wide space spends on the space that suits the model before.
+const ON_NARROWER: f64 = 0.5;
+
+/// What came of the space that suits the model, for a search of a wider one with a time limit to begin with.
+fn seeds_of_narrower(
+    question: &Question,
+    costs: &CachedCosts,
+    scope: Scope,
+    clock: &Clock,
+    watch: &(dyn Fn(Progress) + Sync),
+) -> Result<Vec<Seen>, PlannerError> {
+    let narrower =
+        Question { pins: Pins { breadth: Breadth::Auto, ..question.pins.clone() }, ..question.clone() };
+    let space = match SearchSpace::sharing(&narrower, costs.clone()) {
+        Ok(space) => space,
+        Err(PlannerError::NoCandidate { .. }) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let out_of_time = || clock.has_passed(ON_NARROWER);
+    let goal = Goal::fastest(scope.proved, &out_of_time);
+    Ok(space.explore_from(space.seeds()?, &goal, watch)?.seen)
 }
 
 /// The answer with the nodes in the order in which they stand.
 fn plan_in_order(
     question: &Question,
     scope: Scope,
-    out_of_time: &(dyn Fn() -> bool + Sync),
+    clock: &Clock,
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Verdict, PlannerError> {
     let costs = CachedCosts::new(&question.cluster);
-    let seeds = seeds_of_narrower(question, &costs)?;
+    let is_wide = matches!(question.pins.breadth, Breadth::Usual | Breadth::Whole);
+    let seeds = match (clock.limit, is_wide) {
+        (Some(_), true) => seeds_of_narrower(question, &costs, scope, clock, watch)?,
+        _ => Vec::new(),
+    };
     let space = SearchSpace::sharing(question, costs)?;
-    let seeds = if seeds.is_empty() { space.seeds()? } else { space.own(seeds) };
-    let goal =
-        Goal { keep: scope.proved, layouts: &|_| true, candidates: &|_| true, looks: None, out_of_time };
+    let seeds = match (clock.limit, seeds.is_empty()) {
+        (Some(_), true) => space.seeds()?,
+        _ => space.own(seeds),
+    };
+    let out_of_time = || clock.has_passed(1.0);
+    let goal = Goal::fastest(scope.proved, &out_of_time);
     let explored = space.explore_from(seeds, &goal, watch)?;
     let search = search_summary(question, &space.legal, &explored);
     let (ranked, tied) = ranked(&space, &explored, watch)?;
@@ -95,7 +138,7 @@ fn plan_in_order(
                 Err(PlannerError::NoCandidate { reason: format!("{why}, and nothing with fewer fits") })
             }
             None => match with_offload(question) {
-                Some(wider) => match plan_in_order(&wider, scope, out_of_time, watch)? {
+                Some(wider) => match plan_in_order(&wider, scope, clock, watch)? {
                     Verdict::Infeasible(_) => Ok(Verdict::Infeasible(infeasible(&space, &explored, search))),
                     verdict => Ok(verdict),
                 },
@@ -105,7 +148,7 @@ fn plan_in_order(
     };
     let alternatives = match !scope.alternatives || out_of_time() {
         true => Vec::new(),
-        false => alternatives(&space, &explored, winner, best)?,
+        false => alternatives(&space, &explored, winner, best, &out_of_time)?,
     };
     let ranked = ranked.into_iter().map(|(_, plan)| plan).collect();
     let (front, finalists) = (front(&explored, space.model())?, finalists(&explored, space.model()));

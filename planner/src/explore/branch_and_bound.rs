@@ -42,6 +42,13 @@ pub(crate) struct Goal<'a> {
     pub out_of_time: &'a (dyn Fn() -> bool + Sync),
 }
 
+impl<'a> Goal<'a> {
+    /// The `keep` fastest plans of a space, or as far as the time suffices.
+    pub fn fastest(keep: usize, out_of_time: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        Self { keep, layouts: &|_| true, candidates: &|_| true, looks: None, out_of_time }
+    }
+}
+
 /// A candidate that was solved.
 pub(crate) struct Seen {
     pub candidate: Candidate,
@@ -281,10 +288,12 @@ impl SearchSpace<'_> {
         plan: &mut Plan,
     ) -> Step {
         let index = layout.position.0;
-        let candidates = self.legal.candidates(&self.legal.layouts[index]).into_iter();
-        let wanted = |candidate: &Candidate| (goal.candidates)(candidate) && !known.contains(candidate);
+        let all = self.legal.candidates(&self.legal.layouts[index]).into_iter();
+        let known: Vec<&Candidate> =
+            known.iter().filter(|known| known.layout() == self.legal.layouts[index]).collect();
+        let wanted = |candidate: &Candidate| (goal.candidates)(candidate) && !known.contains(&candidate);
         let (mut branches, mut infeasible) = (Vec::new(), Vec::new());
-        for (position, candidate) in candidates.filter(wanted).enumerate() {
+        for (position, candidate) in all.filter(wanted).enumerate() {
             let (bound, memory) = self.limits(&candidate, plan);
             if memory > self.mean_room(&candidate) {
                 infeasible.push((memory, candidate));

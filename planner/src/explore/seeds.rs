@@ -6,8 +6,6 @@
 use super::branch_and_bound::{Goal, Seen};
 use super::search_space::SearchSpace;
 use crate::candidate::Candidate;
-use crate::cost::CachedCosts;
-use crate::question::{Breadth, Pins, Question};
 use crate::verdict::PlannerError;
 use std::collections::BTreeMap;
 use trainwright_spec::mesh::Mesh;
@@ -55,23 +53,5 @@ impl SearchSpace<'_> {
             likely.push(layout);
         }
         likely
-    }
-}
-
-/// The seeds of a question about one of the wide spaces, found in the one that suits the model, which takes less time to list;
-/// empty for any other.
-///
-/// # Errors
-/// As `plan`.
-pub(crate) fn seeds_of_narrower(question: &Question, costs: &CachedCosts) -> Result<Vec<Seen>, PlannerError> {
-    if !matches!(question.pins.breadth, Breadth::Usual | Breadth::Whole) {
-        return Ok(Vec::new());
-    }
-    let pins = Pins { breadth: Breadth::Auto, ..question.pins.clone() };
-    let narrower = Question { pins, ..question.clone() };
-    match SearchSpace::sharing(&narrower, costs.clone()) {
-        Ok(space) => space.seeds(),
-        Err(PlannerError::NoCandidate { .. }) => Ok(Vec::new()),
-        Err(error) => Err(error),
     }
 }

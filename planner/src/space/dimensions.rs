@@ -159,7 +159,7 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
         set: |draft, degree| draft.mesh.expert_tensor = (degree != draft.mesh.tensor).then_some(degree),
         get: |candidate| candidate.mesh.expert_tensor(),
     },
-    // Every dispatcher where experts lie on several ranks, but for `all-gather` in the space that suits the model; `by-node` where they are on several nodes, `by-rank` if the
+    // Every dispatcher where experts lie on several ranks, but in the space that suits the model `all-gather` only where most ranks get each token; `by-node` where they are on several nodes, `by-rank` if the
     // stack has its kernels.
     &Named {
         key: "dispatcher",
@@ -172,7 +172,8 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
                 && (name != ByNode.name() || expert > in_node && expert.is_multiple_of(in_node))
         },
         tried: |given, draft, name| {
-            let suits = !given.is_auto() || name != AllGather.name();
+            let visited = fewest_visited(&given.question.model);
+            let suits = !given.is_auto() || name != AllGather.name() || draft.mesh.expert <= visited;
             draft.mesh.expert > 1 && suits || name == draft.dispatcher
         },
         set: |given, draft, name| {
@@ -304,6 +305,15 @@ fn fewest_experts(model: &Model) -> Option<usize> {
         Mlp::Dense(_) => None,
     });
     counts.min()
+}
+
+/// The fewest experts that a token visits in a block that has some; 0 in a dense model.
+fn fewest_visited(model: &Model) -> usize {
+    let visited = model.blocks.iter().filter_map(|run| match &run.block.mlp {
+        Mlp::Experts(experts) => Some(experts.per_token),
+        Mlp::Dense(_) => None,
+    });
+    visited.min().unwrap_or(0)
 }
 
 /// Ranks of a node with different experts.
