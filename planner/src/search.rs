@@ -85,8 +85,11 @@ impl Clock {
     }
 }
 
+/// The part of the time after which a search ends, and the forecasts of what it has found begin.
+const ON_SEARCH: f64 = 0.8;
+
 /// The part of the time that a search of a wide space spends on the space that suits the model before.
-const ON_NARROWER: f64 = 0.5;
+const ON_NARROWER: f64 = 0.4;
 
 /// What came of the space that suits the model, for a search of a wider one with a time limit to begin with.
 fn seeds_of_narrower(
@@ -127,10 +130,11 @@ fn plan_in_order(
         _ => space.own(seeds),
     };
     let out_of_time = || clock.has_passed(1.0);
-    let goal = Goal::fastest(scope.proved, &out_of_time);
+    let searched = || clock.has_passed(ON_SEARCH);
+    let goal = Goal::fastest(scope.proved, &searched);
     let explored = space.explore_from(seeds, &goal, watch)?;
     let search = search_summary(question, &space.legal, &explored);
-    let (ranked, tied) = ranked(&space, &explored, watch)?;
+    let (ranked, tied) = ranked(&space, &explored, &out_of_time, watch)?;
     let Some((winner, best)) = ranked.first() else {
         return match &space.legal.left_out {
             _ if search.unseen > 0 => Ok(Verdict::OutOfTime(search)),
@@ -165,10 +169,12 @@ fn with_offload(question: &Question) -> Option<Question> {
     (free && suits && wider.pins != question.pins).then_some(wider)
 }
 
-/// The fastest simulated plans with their forecasts by expected time, and how many of the first cannot be told apart.
+/// The fastest simulated plans with their forecasts by expected time, and how many of the first cannot be told apart. When the
+/// time is up, no forecast but that of the fastest is begun.
 fn ranked(
     space: &SearchSpace,
     explored: &Explored,
+    out_of_time: &(dyn Fn() -> bool + Sync),
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<(Vec<(Candidate, Ranked)>, usize), PlannerError> {
     let mut best: Vec<&Seen> = explored.seen.iter().filter(|seen| seen.time().is_some()).collect();
@@ -178,7 +184,9 @@ fn ranked(
     let done = AtomicUsize::new(0);
     let mut ranked = best
         .par_iter()
-        .filter_map(|seen| match &seen.trial {
+        .enumerate()
+        .filter(|(place, _)| *place == 0 || !out_of_time())
+        .filter_map(|(_, seen)| match &seen.trial {
             Trial::Simulated { plan, estimate, .. } => Some((seen.candidate, plan.as_ref(), *estimate)),
             Trial::OutOfMemory(_) | Trial::TooSlow | Trial::Undecided => None,
         })

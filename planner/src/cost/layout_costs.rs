@@ -5,7 +5,7 @@ use super::layer_cost::{LayerCost, ModelCost};
 use crate::candidate::Candidate;
 use crate::question::Question;
 use crate::space::recompute_choices;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use trainwright_lower::StageCost;
 use trainwright_sim::costs::Costs;
@@ -47,7 +47,7 @@ impl ByKind {
 }
 
 /// The layers' costs of every layout, once they were asked for; each with the first layout that has them.
-pub(crate) struct LayoutCosts(HashMap<Key, (Candidate, OnceLock<Result<Alternatives, Deadlock>>)>);
+pub(crate) struct LayoutCosts(BTreeMap<Key, (Candidate, OnceLock<Result<Alternatives, Deadlock>>)>);
 
 /// The costs of one layout in the two ways in which passes may run.
 pub(super) struct Alternatives {
@@ -86,7 +86,7 @@ impl Alternatives {
 impl LayoutCosts {
     /// Place for the costs of these layouts.
     pub fn new(layouts: &[Candidate]) -> Self {
-        let mut costs = HashMap::with_capacity(layouts.len());
+        let mut costs = BTreeMap::new();
         for layout in layouts {
             costs.entry(key(layout)).or_insert_with(|| (*layout, OnceLock::new()));
         }

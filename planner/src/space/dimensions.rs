@@ -287,12 +287,14 @@ const MOST_TOKENS: usize = 1 << 18;
 /// Sequences that are long on any GPU.
 const LONG: usize = 1 << 15;
 
-/// Whether sequences are worth sharing: those of `LONG` tokens, and those whose blocks' inputs alone take half of the memory of
-/// GPUs if a node's GPUs share each layer.
+/// Whether sequences are worth sharing: those of `LONG` tokens, those whose blocks' inputs alone take half of the memory of
+/// GPUs if a node's GPUs share each layer, and those of a batch that does not have one for each node.
 fn is_long(question: &Question) -> bool {
     let Question { model, cluster, job, .. } = question;
     let inputs = job.precision.storage_bytes() * (job.sequence * model.hidden * model.layers()) as f64;
-    job.sequence >= LONG || inputs / cluster.node.gpus.value as f64 > cluster.mean_memory() * 0.5
+    job.sequence >= LONG
+        || inputs / cluster.node.gpus.value as f64 > cluster.mean_memory() * 0.5
+        || job.global_batch <= cluster.nodes && cluster.nodes > 1
 }
 
 /// Context schemes of two levels. Without an inner axis each does what a scheme of one level does.
