@@ -232,7 +232,7 @@ pub struct PinArguments {
     #[arg(long, value_name = "CHOICE")]
     pub recompute: Option<Recompute>,
     /// How much is tried where nothing is pinned
-    #[arg(long, value_enum, default_value = "core")]
+    #[arg(long, value_enum, default_value = "auto")]
     pub space: Space,
     /// Keep any choice at a value; several of one key leave the choice among them (keys: see `show choices`)
     #[arg(long, value_name = "KEY=VALUE", value_parser = pin)]
@@ -263,6 +263,9 @@ pub struct RiskArguments {
 /// How much is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Space {
+    /// What suits the model: core, expert parallelism for mixtures, context parallelism for long sequences, fully sharded data
+    /// parallelism; offload where nothing else fits
+    Auto,
     /// Tensor, pipeline and data parallelism; GPipe, 1F1B and interleaved schedules; the optimizer sharded or not
     Core,
     /// Context and expert parallelism and every data-parallel scheme too

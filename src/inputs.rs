@@ -240,6 +240,7 @@ fn pins(arguments: &PinArguments) -> Result<Pins, CliError> {
         only: arguments.pin.clone(),
         never: arguments.forbid.clone(),
         breadth: match arguments.space {
+            Space::Auto => Breadth::Auto,
             Space::Core => Breadth::Core,
             Space::Usual => Breadth::Usual,
             Space::Whole => Breadth::Whole,

@@ -1,6 +1,7 @@
 //! Lower bounds: what no partition of a candidate can beat.
 //!
 //! ```text
+//! LeastWork::bound       a layout, nothing lowered             FLOPs over a rate     least_work
 //! LowerBounds::layout    a layout under any schedule and state      one multiplication    pipeline_work
 //! LowerBounds::step      a candidate, memory left aside             closed forms          pipeline_work, update_time
 //! LowerBounds::tight     a candidate, in its memory, with what its  dual of the longest   ordered_work, data_axis,
@@ -16,6 +17,7 @@ mod activation_memory;
 mod block_mixes;
 mod data_axis;
 mod joined_collectives;
+mod least_work;
 mod longest_paths;
 mod lower_bounds;
 mod ordered_work;
@@ -24,5 +26,6 @@ mod pipeline_work;
 mod recompute_pressure;
 mod update_time;
 
+pub(crate) use least_work::LeastWork;
 pub(crate) use lower_bounds::LowerBounds;
 pub(crate) use update_time::update_bound;

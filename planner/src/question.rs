@@ -57,9 +57,12 @@ pub struct Pins {
 /// How much of the space is searched where nothing is pinned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Breadth {
+    /// What suits the model: the core, expert parallelism for mixtures, context parallelism for long sequences, and fully sharded
+    /// data parallelism. Offload where nothing else fits.
+    #[default]
+    Auto,
     /// Tensor, pipeline and data parallelism: 1-D tensor parallelism, GPipe, 1F1B and interleaved schedules, the optimizer
     /// sharded or not, everything on the GPUs.
-    #[default]
     Core,
     /// What most software can do: context and expert parallelism and every data-parallel scheme of the stack too.
     Usual,

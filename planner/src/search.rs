@@ -5,9 +5,11 @@ mod node_orders;
 mod tests;
 
 use crate::candidate::Candidate;
+use crate::cost::CachedCosts;
 use crate::explain::{alternatives, finalists, front, infeasible, limited_by};
 use crate::explore::{Explored, Goal, SearchSpace, Seen, Trial, search_summary};
-use crate::question::Question;
+use crate::question::{Breadth, Pins, Question};
+use crate::space::{OFFLOAD, tried_offload};
 use crate::verdict::{Found, KEPT, PlannerError, Progress, Ranked, Verdict};
 use node_orders::{best_of, node_orders};
 use rayon::prelude::*;
@@ -59,57 +61,122 @@ pub fn plan_within(
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Verdict, PlannerError> {
     let began = Instant::now();
-    let out_of_time = || scope.time.is_some_and(|limit| began.elapsed().as_secs_f64() > limit.get());
+    let clock = Clock { began, limit: scope.time };
     if !question.cluster.is_mixed() {
-        return plan_in_order(question, scope, &out_of_time, watch);
+        return plan_in_order(question, scope, &clock, watch);
     }
     let answer = |ordered: Question| {
-        let answer = plan_in_order(&ordered, scope, &out_of_time, watch);
+        let answer = plan_in_order(&ordered, scope, &clock, watch);
         (ordered.cluster, answer)
     };
     best_of(node_orders(question).into_iter().map(answer).collect())
+}
+
+/// When a search began, and how long it may take.
+struct Clock {
+    began: Instant,
+    limit: Option<Seconds>,
+}
+
+impl Clock {
+    /// Whether this part of the time is over; never without a limit.
+    fn has_passed(&self, part: f64) -> bool {
+        self.limit.is_some_and(|limit| self.began.elapsed().as_secs_f64() > part * limit.get())
+    }
+}
+
+/// The part of the time after which a search ends, and the forecasts of what it has found begin.
+const ON_SEARCH: f64 = 0.8;
+
+/// The part of the time that a search of a wide space spends on the space that suits the model before.
+const ON_NARROWER: f64 = 0.4;
+
+/// What came of the space that suits the model, for a search of a wider one with a time limit to begin with.
+fn seeds_of_narrower(
+    question: &Question,
+    costs: &CachedCosts,
+    scope: Scope,
+    clock: &Clock,
+    watch: &(dyn Fn(Progress) + Sync),
+) -> Result<Vec<Seen>, PlannerError> {
+    let narrower =
+        Question { pins: Pins { breadth: Breadth::Auto, ..question.pins.clone() }, ..question.clone() };
+    let space = match SearchSpace::sharing(&narrower, costs.clone()) {
+        Ok(space) => space,
+        Err(PlannerError::NoCandidate { .. }) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let out_of_time = || clock.has_passed(ON_NARROWER);
+    let goal = Goal::fastest(scope.proved, &out_of_time);
+    Ok(space.explore_from(space.seeds()?, &goal, watch)?.seen)
 }
 
 /// The answer with the nodes in the order in which they stand.
 fn plan_in_order(
     question: &Question,
     scope: Scope,
-    out_of_time: &(dyn Fn() -> bool + Sync),
+    clock: &Clock,
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Verdict, PlannerError> {
-    let space = match SearchSpace::within(question, out_of_time, watch)? {
-        Ok(space) => space,
-        Err(search) => return Ok(Verdict::OutOfTime(search)),
+    let costs = CachedCosts::new(&question.cluster);
+    let is_wide = matches!(question.pins.breadth, Breadth::Usual | Breadth::Whole);
+    let seeds = match (clock.limit, is_wide) {
+        (Some(_), true) => seeds_of_narrower(question, &costs, scope, clock, watch)?,
+        _ => Vec::new(),
     };
-    let goal =
-        Goal { keep: scope.proved, layouts: &|_| true, candidates: &|_| true, looks: None, out_of_time };
-    let mut explored = space.explore(&goal, watch)?;
+    let space = SearchSpace::sharing(question, costs)?;
+    let seeds = match (clock.limit, seeds.is_empty()) {
+        (Some(_), true) => space.seeds()?,
+        _ => space.own(seeds),
+    };
+    let out_of_time = || clock.has_passed(1.0);
+    let searched = || clock.has_passed(ON_SEARCH);
+    let goal = Goal::fastest(scope.proved, &searched);
+    let mut explored = space.explore_from(seeds, &goal, watch)?;
     // The way to the fastest plan may lead over some that are slower than the fastest so far.
-    space.improve(&mut explored, scope.proved.max(KEPT), out_of_time)?;
+    space.improve(&mut explored, scope.proved.max(KEPT), &searched)?;
     let search = search_summary(question, &space.legal, &explored);
-    let (ranked, tied) = ranked(&space, &explored, watch)?;
+    let (ranked, tied) = ranked(&space, &explored, &out_of_time, watch)?;
     let Some((winner, best)) = ranked.first() else {
         return match &space.legal.left_out {
             _ if search.unseen > 0 => Ok(Verdict::OutOfTime(search)),
             Some(why) => {
                 Err(PlannerError::NoCandidate { reason: format!("{why}, and nothing with fewer fits") })
             }
-            None => Ok(Verdict::Infeasible(infeasible(&space, &explored, search))),
+            None => match with_offload(question) {
+                Some(wider) => match plan_in_order(&wider, scope, clock, watch)? {
+                    Verdict::Infeasible(_) => Ok(Verdict::Infeasible(infeasible(&space, &explored, search))),
+                    verdict => Ok(verdict),
+                },
+                None => Ok(Verdict::Infeasible(infeasible(&space, &explored, search))),
+            },
         };
     };
     let alternatives = match !scope.alternatives || out_of_time() {
         true => Vec::new(),
-        false => alternatives(&space, &explored, winner, best)?,
+        false => alternatives(&space, &explored, winner, best, &out_of_time)?,
     };
     let ranked = ranked.into_iter().map(|(_, plan)| plan).collect();
     let (front, finalists) = (front(&explored, space.model())?, finalists(&explored, space.model()));
     Ok(Verdict::Found(Found { ranked, tied, alternatives, front, finalists, search }))
 }
 
-/// The fastest simulated plans with their forecasts by expected time, and how many of the first cannot be told apart.
+/// The question with offload, if it asks for what suits the model and leaves that choice to the planner.
+fn with_offload(question: &Question) -> Option<Question> {
+    let free = question.pins.pinned(OFFLOAD).is_none();
+    let suits = question.pins.breadth == Breadth::Auto && question.cluster.node.processors.is_some();
+    let mut wider = question.clone();
+    let tried = tried_offload().filter(|kind| !question.pins.forbids(OFFLOAD, kind));
+    wider.pins.only.extend(tried.map(|kind| (OFFLOAD.to_string(), kind.to_string())));
+    (free && suits && wider.pins != question.pins).then_some(wider)
+}
+
+/// The fastest simulated plans with their forecasts by expected time, and how many of the first cannot be told apart. When the
+/// time is up, no forecast but that of the fastest is begun.
 fn ranked(
     space: &SearchSpace,
     explored: &Explored,
+    out_of_time: &(dyn Fn() -> bool + Sync),
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<(Vec<(Candidate, Ranked)>, usize), PlannerError> {
     let mut best: Vec<&Seen> = explored.seen.iter().filter(|seen| seen.time().is_some()).collect();
@@ -119,7 +186,9 @@ fn ranked(
     let done = AtomicUsize::new(0);
     let mut ranked = best
         .par_iter()
-        .filter_map(|seen| match &seen.trial {
+        .enumerate()
+        .filter(|(place, _)| *place == 0 || !out_of_time())
+        .filter_map(|(_, seen)| match &seen.trial {
             Trial::Simulated { plan, estimate, .. } => Some((seen.candidate, plan.as_ref(), *estimate)),
             Trial::OutOfMemory(_) | Trial::TooSlow(_) | Trial::Undecided => None,
         })

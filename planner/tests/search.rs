@@ -3,7 +3,9 @@
 
 use rayon::ThreadPoolBuilder;
 use trainwright_lower::memory::plan_memory;
-use trainwright_planner::{Found, Infeasible, Pins, PlannerError, Question, Ranked, Risk, Verdict, plan};
+use trainwright_planner::{
+    Breadth, Found, Infeasible, Pins, PlannerError, Question, Ranked, Risk, Scope, Verdict, plan, plan_within,
+};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::cluster::Cluster;
@@ -13,7 +15,7 @@ use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
-use trainwright_spec::units::Bytes;
+use trainwright_spec::units::{Bytes, Seconds};
 
 /// A question with the usual choices: bf16, AdamW, clipping, Megatron-Core.
 fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize) -> Question {
@@ -100,7 +102,12 @@ fn check_ranked(question: &Question, ranked: &Ranked) {
     assert_eq!(again, *promised, "{name}");
     let off = *estimate / promised.step_time - 1.0;
     // Stages of unequal lengths do not keep step as the objective has it: up to 11 % are seen here.
-    let most = if plan.schedule == "interleaved" { 0.15 } else { 0.05 };
+    // The data axis of experts has fewer ranks, and more of what it sends is exposed: up to 6 %.
+    let most = match plan.schedule == "interleaved" {
+        true => 0.15,
+        false if plan.mesh.expert > 1 => 0.08,
+        false => 0.05,
+    };
     assert!(off.abs() <= most, "{name}: the estimate is {:+.1} % off", 100.0 * off);
 }
 
@@ -247,7 +254,9 @@ fn a_prime_batch_has_no_data_axis() {
 
 #[test]
 fn remedies_of_an_infeasible_question_make_it_feasible() {
-    let check = |question: Question, expected: &[&str]| {
+    let check = |mut question: Question, expected: &[&str]| {
+        // Else offload would be tried.
+        question.pins.breadth = Breadth::Core;
         let answer = infeasible(&question);
         assert!(!answer.broken.is_empty() && answer.search.simulated == 0);
         assert_eq!(answer.search.candidates, answer.search.out_of_memory + answer.search.bounded_out);
@@ -284,6 +293,50 @@ fn remedies_of_an_infeasible_question_make_it_feasible() {
         with_blocks(with_memory(question("llama-3-8b", "dgx-h100:1", 8192 * 16, 8), 20), 16),
         &["2 nodes (16 GPUs) are enough", "sequences of 32768 tokens fit", "GPUs with "],
     );
+}
+
+/// A search whose time is up before it begins has the plan that it began with, and a bound.
+#[test]
+fn a_search_without_time_has_a_plan() {
+    let check = |mut question: Question, breadth: Breadth| {
+        question.pins.breadth = breadth;
+        let scope = Scope { time: Some(Seconds::ZERO), ..Scope::default() };
+        let name = format!("{} {breadth:?}", question.model.name);
+        let Ok(Verdict::Found(found)) = plan_within(&question, scope, &|_| {}) else { panic!("{name}") };
+        let best = &found.ranked[0];
+        best.plan.check("first").unwrap();
+        assert!(best.forecast.fits && best.forecast.report.peak_memory <= best.forecast.gpu_memory, "{name}");
+        assert!(found.search.bound.unwrap() < best.expected, "{name}");
+        assert!(found.search.unseen > 0 && found.alternatives.is_empty(), "{name}");
+    };
+    for breadth in [Breadth::Auto, Breadth::Core, Breadth::Usual, Breadth::Whole] {
+        check(question("llama-3-8b", "dgx-h100:2", 8192, 64), breadth);
+        check(with_blocks(question("mixtral-8x7b", "dgx-h100:2", 4096, 64), 16), breadth);
+    }
+    check(question("qwen3-30b-a3b", "dgx-h100:16", 4096, 512), Breadth::Auto);
+    check(question("gpt2", "dgx-a100:1", 1024, 64), Breadth::Auto);
+}
+
+#[test]
+fn by_default_what_suits_the_model_is_tried() {
+    let best = |question: &Question| found(question).ranked[0].plan.clone();
+    let mesh = |question: &Question| best(question).mesh;
+    assert!(mesh(&with_blocks(question("mixtral-8x7b", "dgx-h100:2", 4096, 64), 16)).expert > 1);
+    let with_context = |question: &Question| {
+        let wide = with_pins(question.clone(), Pins { breadth: Breadth::Usual, ..Pins::default() });
+        [question, &wide].map(|question| found(question).search.layouts)
+    };
+    // 2 Ki tokens on a rank and more, but no context axis for sequences of 8 Ki.
+    let [auto, usual] = with_context(&with_blocks(question("llama-3-8b", "dgx-h100:1", 8192, 16), 4));
+    assert!(auto < usual, "{auto} layouts, {usual} of the usual space");
+    let long = with_blocks(question("llama-3-8b", "dgx-h100:1", 8192 * 16, 8), 8);
+    assert!(mesh(&long).context > 1);
+    // The state of two billion parameters on GPUs of 20 GiB, with nothing shared out.
+    let pins = Pins { tensor: Some(1), pipeline: Some(1), data: Some(1), ..Pins::default() };
+    let mut alone = with_pins(with_memory(question("gpt2-xl", "dgx-a100:1", 1024, 8), 20), pins);
+    alone.cluster.node.gpus.value = 1;
+    assert!(!best(&alone).offload.is_none());
+    assert!(best(&with_memory(alone, 60)).offload.is_none());
 }
 
 /// The question with a remedy applied.

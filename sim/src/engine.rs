@@ -95,7 +95,7 @@ pub struct Outcome {
 }
 
 /// Ops that wait for each other.
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
 #[error("deadlock: {stuck} of {ops} ops never start; the first is op {}", first.0)]
 pub struct Deadlock {
     /// How many never ended.

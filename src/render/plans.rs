@@ -9,6 +9,7 @@ use super::words::{
 };
 use trainwright_planner::{Found, MemoryLimit, Order, Question, Ranked, Search, Sensitivity};
 use trainwright_sim::likeness::Confidence;
+use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
 use trainwright_timeline::timeline::Timeline;
 
@@ -186,11 +187,23 @@ fn ranking(question: &Question, ranked: &[Ranked]) -> String {
     let ranked: Vec<(usize, &Ranked)> = (1..).zip(ranked).collect();
     let sharding =
         |plan: &Plan| if plan.data_sharding == "none" { "-".into() } else { plan.data_sharding.clone() };
+    let some = |degree: fn(&Mesh) -> usize| ranked.iter().any(|(_, ranked)| degree(&ranked.plan.mesh) > 1);
+    let (context, experts) = (some(|mesh| mesh.context), some(|mesh| mesh.expert));
     let mut table = Table::of(&ranked)
         .right("#", |(place, _)| place)
         .right("TP", |(_, ranked)| ranked.plan.mesh.tensor)
         .right("PP", |(_, ranked)| ranked.plan.mesh.pipeline)
-        .right("DP", |(_, ranked)| ranked.plan.mesh.data)
+        .right("DP", |(_, ranked)| ranked.plan.mesh.data);
+    let mut legend = String::from("TP, PP, DP: ranks of the tensor, pipeline and data axis; ");
+    if context {
+        table = table.right("CP", |(_, ranked)| ranked.plan.mesh.context);
+        legend.push_str("CP: ranks that share each sequence; ");
+    }
+    if experts {
+        table = table.right("EP", |(_, ranked)| ranked.plan.mesh.expert);
+        legend.push_str("EP: ranks that share the experts of a layer; ");
+    }
+    table = table
         .right("v", |(_, ranked)| ranked.plan.virtual_stages)
         .right("µb", |(_, ranked)| ranked.plan.micro_batch)
         .left("schedule", |(_, ranked)| &ranked.plan.schedule)
@@ -198,9 +211,8 @@ fn ranking(question: &Question, ranked: &[Ranked]) -> String {
         .left("shard", |(_, ranked)| sharding(&ranked.plan))
         .left("recompute", |(_, ranked)| recompute_cell(ranked.plan.stages.iter()))
         .right("step", |(_, ranked)| ranked.forecast.step_time);
-    let mut legend = String::from(
-        "TP, PP, DP: ranks of the tensor, pipeline and data axis; v: stages per pipeline rank; µb: sequences in a \
-         microbatch; SP: sequence parallel; shard: what data ranks split; ",
+    legend.push_str(
+        "v: stages per pipeline rank; µb: sequences in a microbatch; SP: sequence parallel; shard: what data ranks split; ",
     );
     if !question.risk.residuals.is_empty() {
         let (heading, meaning) = match question.risk.order {
@@ -220,13 +232,20 @@ fn ranking(question: &Question, ranked: &[Ranked]) -> String {
         let meaning: String = meaning;
         legend.push_str(&format!("{heading}: {meaning}; "));
     }
-    legend.push_str(
-        "MFU: % of the peak, all attention scores counted; causal: only those that the mask lets through; sel: selective",
-    );
+    // The columns of further axes take the place of the second count of the scores.
+    if context || experts {
+        legend.push_str("MFU: % of the peak, only the attention scores counted that the mask lets through; sel: selective");
+    } else {
+        table = table.right("MFU", |(_, ranked)| percent(ranked.forecast.mfu_full_attention));
+        legend.push_str(
+            "MFU: % of the peak, all attention scores counted; causal: only those that the mask lets through; sel: selective",
+        );
+    }
+    let causal = if context || experts { "MFU" } else { "causal" };
+    let memory = if context || experts { "mem" } else { "memory" };
     table
-        .right("MFU", |(_, ranked)| percent(ranked.forecast.mfu_full_attention))
-        .right("causal", |(_, ranked)| percent(ranked.forecast.mfu_causal_attention))
-        .right("memory", |(_, ranked)| gib(ranked.forecast.peak_memory))
+        .right(causal, |(_, ranked)| percent(ranked.forecast.mfu_causal_attention))
+        .right(memory, |(_, ranked)| gib(ranked.forecast.peak_memory))
         .right("bubble", |(_, ranked)| percent(ranked.forecast.report.mean.bubble_share))
         .right("exposed", |(_, ranked)| exposed(&ranked.forecast))
         .text()

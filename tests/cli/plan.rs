@@ -256,9 +256,32 @@ fn choices_without_a_plan_are_an_answer_and_unknown_ones_an_error() {
         "pins leave `tensor` nothing: only 2 is allowed, and 2 is forbidden",
     );
     check("--pin schedule=interleaved --pipeline 1", 3, "needs a pipeline of at least 2 ranks");
-    check("--time-limit 0", 3, "No plan was found in time");
+    check("--time-limit 0", 0, "not looked at before the time limit");
     check("--pin tensors=2", 2, "the key must be one of precision, tensor");
     check("--pin tensor", 2, "it must read like tensor=8");
+    let large = "plan --model llama-3-405b --cluster dgx-a100 --seq 2048 --global-batch 8 --time-limit 0";
+    let ran = folder.run(large);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stdout.contains("No plan was found in time"), "{}", ran.stdout);
+}
+
+/// The table of plans names the axes that some plan has, and stays as wide as a terminal.
+#[test]
+fn further_axes_have_columns_where_a_plan_has_them() {
+    let heading = |arguments: &str| {
+        let ran = Folder::new().run(&format!("plan {arguments}"));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let heading = ran.stdout.lines().find(|line| line.starts_with("#  TP")).unwrap().to_string();
+        assert!(ran.stdout.lines().all(|line| line.chars().count() <= 120), "{}", ran.stdout);
+        heading.split_whitespace().skip(1).take(5).map(str::to_string).collect::<Vec<_>>()
+    };
+    let dense = "--model gpt2 --cluster dgx-a100 --seq 1024 --global-batch 64";
+    assert_eq!(heading(dense), ["TP", "PP", "DP", "v", "µb"]);
+    let mixture = "--model mixtral-8x7b --cluster dgx-h100:2 --seq 4096 --global-batch 64 --pin expert=8";
+    assert_eq!(heading(mixture), ["TP", "PP", "DP", "EP", "v"]);
+    let both = "--pin expert=4 --pin context=2 --pin pipeline=4 --pin micro-batch=1";
+    let mixture = format!("--model mixtral-8x7b --cluster dgx-h100:2 --seq 4096 --global-batch 64 {both}");
+    assert_eq!(heading(&mixture), ["TP", "PP", "DP", "CP", "EP"]);
 }
 
 /// 2,000 GPUs are 2⁴ · 5³: no tensor degree takes a five of LLaMA-2 70B's 64 heads, and no data degree one of 1,024 sequences.

@@ -2,12 +2,13 @@
 
 use super::cached_costs::CachedCosts;
 use super::layer_cost::ModelCost;
-use super::layout_costs::{ByKind, LayoutCosts};
+use super::layout_costs::{Alternatives, ByKind, LayoutCosts};
 use super::outlooks::Outlooks;
 use super::pipelines::Pipelines;
 use crate::candidate::Candidate;
 use crate::question::{Breadth, Question};
 use crate::risk::Outlook;
+use rayon::prelude::*;
 use trainwright_sim::Deadlock;
 use trainwright_spec::model::{BlockRun, Mlp};
 use trainwright_spec::plan::Plan;
@@ -18,7 +19,9 @@ pub(crate) struct CostModel<'a> {
     /// Of ops.
     pub costs: CachedCosts<'a>,
     /// Of layers.
-    pub layers: LayoutCosts,
+    layers: LayoutCosts,
+    /// Whether passes may hide each other's communication.
+    may_join: bool,
     pub pipelines: Pipelines,
     outlooks: Outlooks,
 }
@@ -33,26 +36,30 @@ impl<'a> CostModel<'a> {
         layouts: &[Candidate],
         costs: CachedCosts<'a>,
     ) -> Result<Self, Deadlock> {
-        Ok(Self::within(question, layouts, costs, &|| false)?.expect("there is no limit"))
+        let model = Self::by_need(question, layouts, costs);
+        layouts.par_iter().try_for_each(|layout| model.compute(layout))?;
+        Ok(model)
     }
 
-    /// Computes what candidates with these layouts need; `None` if the time is up before.
+    /// A model that computes the layer costs of each of these layouts when they are first asked for.
+    pub fn by_need(question: &'a Question, layouts: &[Candidate], costs: CachedCosts<'a>) -> Self {
+        let pipelines = Pipelines::new(question.job.global_batch);
+        let may_join = tries_joint_passes(question, &pipelines);
+        let (layers, outlooks) = (LayoutCosts::new(layouts), Outlooks::new(question, layouts));
+        Self { question, costs, layers, may_join, pipelines, outlooks }
+    }
+
+    /// Computes the layer costs of a layout, if they are not known yet.
     ///
     /// # Errors
     /// `Deadlock` if a layer's ops wait for each other.
-    pub fn within(
-        question: &'a Question,
-        layouts: &[Candidate],
-        costs: CachedCosts<'a>,
-        out_of_time: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Option<Self>, Deadlock> {
-        let pipelines = Pipelines::new(question.job.global_batch);
-        let may_join = tries_joint_passes(question, &pipelines);
-        let Some(layers) = LayoutCosts::within(question, layouts, may_join, &costs, out_of_time)? else {
-            return Ok(None);
-        };
-        let outlooks = Outlooks::new(question, layouts);
-        Ok(Some(Self { question, costs, layers, pipelines, outlooks }))
+    pub fn compute(&self, layout: &Candidate) -> Result<(), Deadlock> {
+        self.alternatives(layout).map(|_| ())
+    }
+
+    fn alternatives(&self, candidate: &Candidate) -> Result<&Alternatives, Deadlock> {
+        let compute = |first: &Candidate| Alternatives::new(self.question, first, self.may_join, &self.costs);
+        self.layers.get_or(candidate, compute)
     }
 
     /// The layer costs of a candidate; where nodes are of several kinds, no layer takes less on any of them.
@@ -66,12 +73,19 @@ impl<'a> CostModel<'a> {
     }
 
     fn costs_of(&self, candidate: &Candidate) -> &ByKind {
-        self.layers.of(candidate, self.pipelines.kind(candidate).joint)
+        self.of_passes(candidate, self.pipelines.kind(candidate).joint)
+    }
+
+    /// # Panics
+    /// If a layer's ops wait for each other, which `compute` reports.
+    fn of_passes(&self, candidate: &Candidate, joint: bool) -> &ByKind {
+        let alternatives = self.alternatives(candidate);
+        alternatives.expect("a layer's ops do not wait for each other").of_passes(joint)
     }
 
     /// The least layer costs of the candidates with a layout.
     pub fn of_layout(&self, layout: &Candidate) -> &ModelCost {
-        &self.layers.of(layout, true).least
+        &self.of_passes(layout, true).least
     }
 
     /// What is known of the errors of a candidate's forecasts.

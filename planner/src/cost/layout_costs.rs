@@ -1,11 +1,12 @@
-//! The layers' costs of every layout, each distinct one computed once by lowering and timing its segments.
+//! The layers' costs of every layout, each distinct one computed by lowering and timing its segments when it is first asked
+//! for.
 
 use super::layer_cost::{LayerCost, ModelCost};
 use crate::candidate::Candidate;
 use crate::question::Question;
 use crate::space::recompute_choices;
-use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use trainwright_lower::StageCost;
 use trainwright_sim::costs::Costs;
 use trainwright_sim::{Deadlock, step_time};
@@ -45,48 +46,51 @@ impl ByKind {
     }
 }
 
-/// The layers' costs of every layout.
-pub(crate) struct LayoutCosts(BTreeMap<Key, Alternatives>);
+/// The layers' costs of every layout, once they were asked for; each with the first layout that has them.
+pub(crate) struct LayoutCosts(BTreeMap<Key, (Candidate, OnceLock<Result<Alternatives, Deadlock>>)>);
 
 /// The costs of one layout in the two ways in which passes may run.
-struct Alternatives {
+pub(super) struct Alternatives {
     /// Each by itself.
     alone: ByKind,
     /// With another one that hides all communication; `None` if the question has no such passes.
     hidden: Option<ByKind>,
 }
 
-impl LayoutCosts {
-    /// Computes what candidates with these layouts need; `None` if the time is up before.
+impl Alternatives {
+    /// Lowers and times the layers of a candidate's layout.
     ///
     /// # Errors
     /// `Deadlock` if a layer's ops wait for each other.
-    pub fn within<C: Costs + Sync>(
+    pub fn new<C: Costs>(
         question: &Question,
-        layouts: &[Candidate],
+        candidate: &Candidate,
         may_join: bool,
         costs: &C,
-        out_of_time: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Option<Self>, Deadlock> {
-        let mut distinct: BTreeMap<Key, &Candidate> = BTreeMap::new();
-        for layout in layouts {
-            distinct.entry(key(layout)).or_insert(layout);
-        }
-        let compute = |(key, candidate)| match out_of_time() {
-            true => Ok(None),
-            false => {
-                let by_kind = |hidden: bool| {
-                    let on = |kind: usize| model_cost(question, candidate, costs, kind, hidden);
-                    let kinds = (0..=question.cluster.others.len()).map(on).collect::<Result<_, Deadlock>>();
-                    kinds.map(ByKind::of)
-                };
-                let hidden = if may_join { Some(by_kind(true)?) } else { None };
-                Ok(Some((key, Alternatives { alone: by_kind(false)?, hidden })))
-            }
+    ) -> Result<Self, Deadlock> {
+        let by_kind = |hidden: bool| {
+            let on = |kind: usize| model_cost(question, candidate, costs, kind, hidden);
+            let kinds = (0..=question.cluster.others.len()).map(on).collect::<Result<_, Deadlock>>();
+            kinds.map(ByKind::of)
         };
-        let computed: Result<Vec<Option<(Key, Alternatives)>>, Deadlock> =
-            distinct.into_par_iter().map(compute).collect();
-        Ok(computed?.into_iter().collect::<Option<_>>().map(Self))
+        let hidden = if may_join { Some(by_kind(true)?) } else { None };
+        Ok(Self { alone: by_kind(false)?, hidden })
+    }
+
+    /// The costs of passes that may hide each other's communication, if `joint`.
+    pub fn of_passes(&self, joint: bool) -> &ByKind {
+        self.hidden.as_ref().filter(|_| joint).unwrap_or(&self.alone)
+    }
+}
+
+impl LayoutCosts {
+    /// Place for the costs of these layouts.
+    pub fn new(layouts: &[Candidate]) -> Self {
+        let mut costs = BTreeMap::new();
+        for layout in layouts {
+            costs.entry(key(layout)).or_insert_with(|| (*layout, OnceLock::new()));
+        }
+        Self(costs)
     }
 
     /// Whether two candidates have the same costs.
@@ -94,10 +98,18 @@ impl LayoutCosts {
         key(one) == key(other)
     }
 
-    /// The costs of a candidate whose layout was among them; `joint` if its passes may hide each other's communication.
-    pub(super) fn of(&self, candidate: &Candidate, joint: bool) -> &ByKind {
-        let Alternatives { alone, hidden } = &self.0[&key(candidate)];
-        hidden.as_ref().filter(|_| joint).unwrap_or(alone)
+    /// The costs of a candidate whose layout is among them: those that are known, or what `compute` makes of the first layout
+    /// that has the same, whichever layout is asked for first.
+    ///
+    /// # Errors
+    /// Those of `compute`.
+    pub(super) fn get_or(
+        &self,
+        candidate: &Candidate,
+        compute: impl FnOnce(&Candidate) -> Result<Alternatives, Deadlock>,
+    ) -> Result<&Alternatives, Deadlock> {
+        let (first, costs) = &self.0[&key(candidate)];
+        costs.get_or_init(|| compute(first)).as_ref().map_err(Clone::clone)
     }
 }
 

@@ -15,16 +15,21 @@ use trainwright_spec::units::{Bytes, Seconds};
 /// How many candidates with a choice are solved, by increasing lower bound, when the search solved none of them.
 const LOOKS: usize = 4;
 
-/// What became of the expected choices that the best plan did not make.
+/// What became of the expected choices that the best plan did not make; of as many as the time suffices for.
 pub(crate) fn alternatives(
     space: &SearchSpace,
     explored: &Explored,
     winner: &Candidate,
     best: &Ranked,
+    out_of_time: &(dyn Fn() -> bool + Sync),
 ) -> Result<Vec<Alternative>, PlannerError> {
     let choices = expected_choices(space.question(), *winner, &best.plan);
-    let judged: Result<Vec<Option<Alternative>>, PlannerError> =
-        choices.par_iter().map(|choice| judge(space, explored, choice, best)).collect();
+    let judge = |choice: &Choice| match out_of_time() {
+        true => Ok(None),
+        // A look that was cut short proves nothing.
+        false => Ok(judge(space, explored, choice, best, out_of_time)?.filter(|_| !out_of_time())),
+    };
+    let judged: Result<Vec<Option<Alternative>>, PlannerError> = choices.par_iter().map(judge).collect();
     Ok(judged?.into_iter().flatten().collect())
 }
 
@@ -34,6 +39,7 @@ fn judge(
     explored: &Explored,
     choice: &Choice,
     best: &Ranked,
+    out_of_time: &(dyn Fn() -> bool + Sync),
 ) -> Result<Option<Alternative>, PlannerError> {
     let makes =
         |candidate: &Candidate| (choice.layouts)(&candidate.layout()) && (choice.candidates)(candidate);
@@ -44,7 +50,7 @@ fn judge(
             Looked { trials: with_recompute(space.model(), &made, recompute)?, infeasible_state: None }
         }
         None if seen().any(|seen| seen.trial.simulated().is_some()) => Looked::default(),
-        None => look(space, choice, seen().next().is_none())?,
+        None => look(space, choice, seen().next().is_none(), out_of_time)?,
     };
     let known = seen().map(|seen| &seen.trial).filter(|_| choice.recompute.is_none());
     let trials: Vec<&Trial> = known.chain(&looked.trials).collect();
@@ -86,13 +92,18 @@ struct Looked {
 
 /// Solves the first candidates that make a choice; if none can be solved and the search has `none_seen` either, one whose
 /// activations do not fit, for what it lacks.
-fn look(space: &SearchSpace, choice: &Choice, none_seen: bool) -> Result<Looked, PlannerError> {
+fn look(
+    space: &SearchSpace,
+    choice: &Choice,
+    none_seen: bool,
+    out_of_time: &(dyn Fn() -> bool + Sync),
+) -> Result<Looked, PlannerError> {
     let goal = Goal {
         keep: 1,
         layouts: &*choice.layouts,
         candidates: &*choice.candidates,
         looks: Some(LOOKS),
-        out_of_time: &|| false,
+        out_of_time,
     };
     let explored = space.explore(&goal, &|_| {})?;
     let states = explored.infeasible_states.values();

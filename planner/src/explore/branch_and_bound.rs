@@ -1,4 +1,7 @@
 //! Branch and bound: by increasing lower bound, layouts are opened, candidates bounded tightly, and solved.
+//!
+//! The costs of a layout's layers are computed when it is bounded. Where there are more layouts than are bounded at a time, the
+//! most promising come first, and candidates of these are solved before the next are bounded.
 
 use super::candidate_trial::Trial;
 use super::search_space::SearchSpace;
@@ -6,7 +9,7 @@ use crate::candidate::Candidate;
 use crate::verdict::{PlannerError, Progress};
 use rayon::prelude::*;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
@@ -17,6 +20,9 @@ const BATCH: usize = 64;
 
 /// How many bounds weigh as much as a simulation.
 const BOUNDS: usize = 16;
+
+/// How many layouts are bounded before some candidates are solved.
+const LAYOUTS: usize = 1024;
 
 /// How many candidates whose activations do not fit are remembered.
 const REMEMBERED: usize = 64;
@@ -34,6 +40,13 @@ pub(crate) struct Goal<'a> {
     pub looks: Option<usize>,
     /// Whether to stop.
     pub out_of_time: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a> Goal<'a> {
+    /// The `keep` fastest plans of a space, or as far as the time suffices.
+    pub fn fastest(keep: usize, out_of_time: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        Self { keep, layouts: &|_| true, candidates: &|_| true, looks: None, out_of_time }
+    }
 }
 
 /// A candidate that was solved.
@@ -82,8 +95,8 @@ struct Branch {
 /// What a branch holds.
 #[derive(Clone)]
 enum Part {
-    /// All candidates with a layout.
-    Layout(usize),
+    /// All candidates with the layout of its position.
+    Layout,
     /// A candidate with its closed-form bound.
     Candidate(Box<Candidate>),
     /// A candidate with its tight bound.
@@ -115,34 +128,60 @@ impl Ord for Branch {
 enum Step {
     /// A layout's candidates that may fit, and those whose state does not, with what they need.
     Opened(Vec<Branch>, Vec<(Bytes, Candidate)>),
-    /// A candidate with its tight bound.
+    /// A layout or a candidate with a tighter bound.
     Tightened(Branch),
     Solved(Box<Seen>),
+    /// Nothing, since the time was up.
+    Left(Branch),
 }
 
 impl SearchSpace<'_> {
     /// Looks at branches by increasing lower bound until nothing else can be among the `keep` fastest.
+    ///
+    /// # Errors
+    /// As `plan`.
     pub fn explore(&self, goal: &Goal, watch: &(dyn Fn(Progress) + Sync)) -> Result<Explored, PlannerError> {
-        let layouts = self.legal.layouts.iter().enumerate().filter(|(_, layout)| (goal.layouts)(layout));
-        let branches = layouts.map(|(index, _)| Branch {
-            bound: self.layout_bounds[index],
-            position: (index, 0),
-            part: Part::Layout(index),
-        });
-        let mut heap: BinaryHeap<Branch> = branches.collect();
-        let total = heap.len();
-        let mut explored = Explored::default();
-        let mut kept: Vec<Picoseconds> = Vec::new();
+        self.explore_from(Vec::new(), goal, watch)
+    }
+
+    /// The same, with candidates of this space that were solved before.
+    ///
+    /// # Errors
+    /// As `plan`.
+    pub fn explore_from(
+        &self,
+        seeds: Vec<Seen>,
+        goal: &Goal,
+        watch: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Explored, PlannerError> {
+        let layouts = self.by_promise().iter().filter(|index| (goal.layouts)(&self.legal.layouts[**index]));
+        let mut unbounded: VecDeque<usize> = layouts.copied().collect();
+        let total = unbounded.len();
+        let known: Vec<Candidate> = seeds.iter().map(|seed| seed.candidate).collect();
+        let mut kept: Vec<Picoseconds> = seeds.iter().filter_map(Seen::time).collect();
+        kept.sort_unstable();
+        kept.truncate(goal.keep);
+        let mut explored = Explored { seen: seeds, ..Explored::default() };
+        let mut heap: BinaryHeap<Branch> = BinaryHeap::new();
         loop {
             let most = kept.get(goal.keep - 1).map(|time| Seconds::from(*time));
+            for step in self.bound_layouts(&mut unbounded, goal, most)? {
+                match step {
+                    Step::Left(branch) => unbounded.push_front(branch.position.0),
+                    Step::Tightened(branch) if most.is_none_or(|most| branch.bound < most) => {
+                        heap.push(branch)
+                    }
+                    _ => {}
+                }
+            }
             let batch = next_batch(&mut heap, most, goal.looks);
-            if batch.is_empty() {
+            if batch.is_empty() && unbounded.is_empty() {
                 explored.ended = true;
                 break;
             }
             let steps: Result<Vec<Step>, PlannerError> = batch
-                .par_iter()
-                .map_init(|| self.any_plan(), |plan, branch| self.step(branch, goal, most, plan))
+                .into_par_iter()
+                .map_init(|| self.any_plan(), |plan, branch| self.step(branch, goal, &known, most, plan))
                 .collect();
             let mut fits = false;
             for step in steps? {
@@ -155,7 +194,7 @@ impl SearchSpace<'_> {
                         explored.add_infeasible_activations(branch)
                     }
                     Step::Tightened(branch) if most.is_some_and(|most| branch.bound >= most) => {}
-                    Step::Tightened(branch) => heap.push(branch),
+                    Step::Tightened(branch) | Step::Left(branch) => heap.push(branch),
                     Step::Solved(seen) => {
                         if let Some(time) = seen.time() {
                             fits = true;
@@ -167,7 +206,8 @@ impl SearchSpace<'_> {
                     }
                 }
             }
-            watch(Progress { phase: "partitions", done: total - total.min(heap.len()), total });
+            let left = heap.len() + unbounded.len();
+            watch(Progress { phase: "partitions", done: total - total.min(left), total });
             let looked = goal.looks.is_some_and(|looks| fits || explored.seen.len() >= looks);
             if looked || (goal.out_of_time)() {
                 break;
@@ -175,20 +215,54 @@ impl SearchSpace<'_> {
         }
         let open = |seen: &&Seen| !matches!(seen.trial, Trial::OutOfMemory(_));
         let seen = explored.seen.iter().filter(open).map(|seen| seen.bound);
-        explored.bound = seen.chain(heap.peek().map(|branch| branch.bound)).reduce(Seconds::min);
+        let unbounded = unbounded.iter().map(|index| self.least_times[*index]);
+        let branches = heap.peek().map(|branch| branch.bound);
+        explored.bound = seen.chain(branches).chain(unbounded).reduce(Seconds::min);
         Ok(explored)
+    }
+
+    /// Bounds the next layouts that may be below `most` by their layers' costs; those that cannot be are dropped.
+    fn bound_layouts(
+        &self,
+        unbounded: &mut VecDeque<usize>,
+        goal: &Goal,
+        most: Option<Seconds>,
+    ) -> Result<Vec<Step>, PlannerError> {
+        let mut next = Vec::new();
+        while next.len() < LAYOUTS
+            && let Some(index) = unbounded.pop_front()
+        {
+            if most.is_none_or(|most| self.least_times[index] < most) {
+                next.push(index);
+            }
+        }
+        let bounded = |index: usize| {
+            let layout = &self.legal.layouts[index];
+            let branch = |bound| Branch { bound, position: (index, 0), part: Part::Layout };
+            if (goal.out_of_time)() {
+                return Ok(Step::Left(branch(self.least_times[index])));
+            }
+            self.model().compute(layout)?;
+            let bound = self.model().outlook(layout).expected(self.bounds.layout(layout));
+            Ok(Step::Tightened(branch(bound.max(self.least_times[index]))))
+        };
+        next.into_par_iter().map(bounded).collect()
     }
 
     /// What becomes of a branch when nothing above `most` is of use. `plan` is any plan that answers the question.
     fn step(
         &self,
-        branch: &Branch,
+        branch: Branch,
         goal: &Goal,
+        known: &[Candidate],
         most: Option<Seconds>,
         plan: &mut Plan,
     ) -> Result<Step, PlannerError> {
+        if (goal.out_of_time)() {
+            return Ok(Step::Left(branch));
+        }
         Ok(match &branch.part {
-            Part::Layout(index) => self.open(*index, goal, most, plan),
+            Part::Layout => self.open(&branch, goal, known, most, plan),
             Part::Candidate(candidate) => {
                 candidate.apply_to(plan);
                 let outlook = self.model().outlook(candidate);
@@ -204,17 +278,28 @@ impl SearchSpace<'_> {
         })
     }
 
-    /// The candidates with a layout that may be below `most`.
-    fn open(&self, index: usize, goal: &Goal, most: Option<Seconds>, plan: &mut Plan) -> Step {
-        let candidates = self.legal.candidates(&self.legal.layouts[index]).into_iter();
+    /// The candidates with a branch's layout that may be below `most` and are not `known`.
+    fn open(
+        &self,
+        layout: &Branch,
+        goal: &Goal,
+        known: &[Candidate],
+        most: Option<Seconds>,
+        plan: &mut Plan,
+    ) -> Step {
+        let index = layout.position.0;
+        let all = self.legal.candidates(&self.legal.layouts[index]).into_iter();
+        let known: Vec<&Candidate> =
+            known.iter().filter(|known| known.layout() == self.legal.layouts[index]).collect();
+        let wanted = |candidate: &Candidate| (goal.candidates)(candidate) && !known.contains(&candidate);
         let (mut branches, mut infeasible) = (Vec::new(), Vec::new());
-        for (position, candidate) in candidates.filter(|candidate| (goal.candidates)(candidate)).enumerate() {
+        for (position, candidate) in all.filter(wanted).enumerate() {
             let (bound, memory) = self.limits(&candidate, plan);
             if memory > self.mean_room(&candidate) {
                 infeasible.push((memory, candidate));
                 continue;
             }
-            let bound = bound.max(self.layout_bounds[index]);
+            let bound = bound.max(layout.bound);
             if most.is_none_or(|most| bound < most) {
                 let part = Part::Candidate(Box::new(candidate));
                 branches.push(Branch { bound, position: (index, position), part });

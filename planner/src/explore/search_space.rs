@@ -1,13 +1,14 @@
 //! All layouts with their bounds.
 
-use super::space_size::unseen;
-use crate::bound::LowerBounds;
+use super::branch_and_bound::Seen;
+use super::promise::Promise;
+use crate::bound::{LeastWork, LowerBounds};
 use crate::candidate::Candidate;
 use crate::cost::{CachedCosts, CostModel};
 use crate::question::Question;
 use crate::space::LegalCandidates;
 use crate::stages::Staged;
-use crate::verdict::{PlannerError, Progress, Search};
+use crate::verdict::PlannerError;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -18,8 +19,10 @@ use trainwright_spec::units::{Bytes, Seconds};
 pub(crate) struct SearchSpace<'a> {
     pub legal: LegalCandidates<'a>,
     pub bounds: LowerBounds<'a>,
-    /// By layout: no step with it is expected to be faster.
-    pub layout_bounds: Vec<Seconds>,
+    /// By layout: no step with it is expected to be faster. Of the model's sizes alone.
+    pub least_times: Vec<Seconds>,
+    /// The layouts, the most promising first.
+    by_promise: Vec<usize>,
     /// Whether there are several orders of ranks.
     pub(super) several_orders: bool,
     /// What came of candidates that differ in the order of ranks alone.
@@ -27,33 +30,47 @@ pub(crate) struct SearchSpace<'a> {
 }
 
 impl<'a> SearchSpace<'a> {
-    /// Prepares a search, as long as that takes.
+    /// Prepares a search.
     ///
     /// # Errors
     /// As `plan`.
     pub fn new(question: &'a Question) -> Result<Self, PlannerError> {
-        Ok(Self::within(question, &|| false, &|_| {})?.expect("there is no limit"))
+        Self::sharing(question, CachedCosts::new(&question.cluster))
     }
 
-    /// Prepares a search, or returns how far it came, if the time is up before.
-    pub fn within(
-        question: &'a Question,
-        out_of_time: &(dyn Fn() -> bool + Sync),
-        watch: &(dyn Fn(Progress) + Sync),
-    ) -> Result<Result<Self, Search>, PlannerError> {
+    /// Prepares a search with costs that others know too, of the question's cluster.
+    ///
+    /// # Errors
+    /// As `plan`.
+    pub fn sharing(question: &'a Question, costs: CachedCosts<'a>) -> Result<Self, PlannerError> {
         let legal = LegalCandidates::of(question)?;
-        let total = legal.layouts.len();
-        watch(Progress { phase: "bounds", done: 0, total });
-        let costs = CachedCosts::new(&question.cluster);
-        let Some(model) = CostModel::within(question, &legal.layouts, costs, out_of_time)? else {
-            return Ok(Err(unseen(question, &legal)));
+        let model = CostModel::by_need(question, &legal.layouts, costs);
+        let (work, promise) = (LeastWork::new(question), Promise::new(question));
+        let times = |layout: &Candidate| {
+            let expected = |time: Seconds| model.outlook(layout).expected(time);
+            (expected(work.bound(layout)), expected(promise.time(layout, &work)))
         };
-        let bounds = LowerBounds::new(model);
-        let bound = |layout: &Candidate| bounds.model.outlook(layout).expected(bounds.layout(layout));
-        let layout_bounds = legal.layouts.par_iter().map(bound).collect();
-        watch(Progress { phase: "bounds", done: total, total });
+        let (least_times, promised): (Vec<Seconds>, Vec<Seconds>) =
+            legal.layouts.par_iter().map(times).unzip();
+        let mut by_promise: Vec<usize> = (0..legal.layouts.len()).collect();
+        by_promise.sort_by(|a, b| promised[*a].get().total_cmp(&promised[*b].get()));
         let several_orders = legal.layouts.iter().any(|layout| !layout.mesh.order.is_default());
-        Ok(Ok(Self { legal, bounds, layout_bounds, several_orders, staged: Mutex::default() }))
+        let (bounds, staged) = (LowerBounds::new(model), Mutex::default());
+        Ok(Self { legal, bounds, least_times, by_promise, several_orders, staged })
+    }
+
+    /// The layouts, the most promising first.
+    pub(super) fn by_promise(&self) -> &[usize] {
+        &self.by_promise
+    }
+
+    /// Those of some candidates that are its own.
+    pub fn own(&self, seen: Vec<Seen>) -> Vec<Seen> {
+        let is_own = |candidate: &Candidate| {
+            let layout = candidate.layout();
+            self.legal.layouts.contains(&layout) && self.legal.candidates(&layout).contains(candidate)
+        };
+        seen.into_iter().filter(|seen| is_own(&seen.candidate)).collect()
     }
 
     /// What its candidates cost.

@@ -6,7 +6,7 @@ mod small_questions;
 use super::node_orders::node_orders;
 use super::plan;
 use crate::candidate::Candidate;
-use crate::explore::{Goal, SearchSpace, Seen, Trial};
+use crate::explore::{Explored, Goal, SearchSpace, Seen, Trial};
 use crate::question::Question;
 use crate::risk::{MemoryLimit, Order, Outlook};
 use crate::space::recompute_choices;
@@ -16,7 +16,9 @@ use small_questions::{question, questions, two_of, whole_questions, with_errors}
 use trainwright_lower::memory::{RankMemory, plan_memory};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time_for_ranking;
+use trainwright_spec::catalog::names;
 use trainwright_spec::cluster::{Node, Others};
+use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
@@ -31,6 +33,11 @@ fn fits(plan: &Plan, held: &[RankMemory], outlook: &Outlook) -> bool {
 
 /// What comes of every candidate, those included that the bounds exclude.
 fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
+    for (index, layout) in space.legal.layouts.iter().enumerate() {
+        let layout_bound = space.model().outlook(layout).expected(space.bounds.layout(layout));
+        let least = space.least_times[index];
+        assert!(least <= layout_bound, "{layout:?}: {least} of its sizes, {layout_bound} of its layers");
+    }
     let candidates: Vec<Candidate> = space.candidates().collect();
     candidates
         .par_iter()
@@ -89,6 +96,29 @@ fn no_plan_beats_its_bounds() {
     }
 }
 
+/// Of every model of the catalog, in 16 and in 8 bits.
+#[test]
+fn no_layout_beats_the_bound_of_its_sizes() {
+    let mut compared = 0;
+    for model in names("models") {
+        let mut question = question("gpt2", 1, "dgx-h100:2", 80.0, [512, 16], "megatron-core");
+        question.model = preset(model).unwrap();
+        let pins = [("pipeline", "1"), ("pipeline", "2"), ("micro-batch", "1"), ("micro-batch", "4")];
+        let pins =
+            [&pins[..], &[("tensor", "1"), ("tensor", "4"), ("precision", "bf16"), ("precision", "fp8")]];
+        question.pins.only =
+            pins.concat().iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        let Ok(space) = SearchSpace::new(&question) else { continue };
+        space.legal.layouts.par_iter().enumerate().for_each(|(index, layout)| {
+            let layout_bound = space.model().outlook(layout).expected(space.bounds.layout(layout));
+            let least = space.least_times[index];
+            assert!(least <= layout_bound, "{model} {layout:?}: {least}, {layout_bound} of its layers");
+        });
+        compared += space.legal.layouts.len();
+    }
+    assert!(compared > 1000, "{compared} layouts");
+}
+
 #[test]
 fn the_search_finds_what_solving_everything_finds_or_faster_stages() {
     let (mut spared, mut improved) = (0, 0);
@@ -135,6 +165,32 @@ fn the_search_finds_what_solving_everything_finds_or_faster_stages() {
     }
     assert!(spared >= 300, "the bounds spare only {spared} candidates");
     assert!(improved >= 20, "the stages of only {improved} plans were improved");
+}
+
+#[test]
+fn a_search_that_begins_with_plans_finds_the_same() {
+    for (name, question) in questions().into_iter().chain(whole_questions()) {
+        let ordered = &node_orders(&question)[0];
+        let space = SearchSpace::new(ordered).unwrap();
+        let goal = Goal::fastest(KEPT, &|| false);
+        let best = |explored: &Explored| {
+            let mut times: Vec<Picoseconds> = explored.seen.iter().filter_map(Seen::time).collect();
+            times.sort_unstable();
+            times.truncate(KEPT);
+            times
+        };
+        let seeds = space.seeds().unwrap();
+        assert!(seeds.iter().any(|seed| seed.time().is_some()), "{name}: none of the seeds fits");
+        let number = seeds.len();
+        let own = space.own(seeds);
+        assert_eq!(own.len(), number, "{name}");
+        let from_seeds = space.explore_from(own, &goal, &|_| {}).unwrap();
+        let from_nothing = space.explore(&goal, &|_| {}).unwrap();
+        assert_eq!(best(&from_seeds), best(&from_nothing), "{name}");
+        let seen: Vec<Candidate> = from_seeds.seen.iter().map(|seen| seen.candidate).collect();
+        let twice = (1..seen.len()).find(|at| seen[..*at].contains(&seen[*at]));
+        assert_eq!(twice, None, "{name}: a candidate was solved twice");
+    }
 }
 
 #[test]
@@ -288,6 +344,8 @@ fn where_nothing_is_computed_again_the_planner_finds_the_fastest_of_all_plans() 
             node.gpu.memory.value = Bytes::GIB * gib * [0.8, 1.5][instance % 2];
             question.cluster.others.push(Others { nodes: 1, node });
         }
+        // Else it would be tried where nothing fits without.
+        question.pins.only.push(("offload".into(), "none".into()));
         let mut fastest = None;
         for ordered in node_orders(&question) {
             let (count, of_order) = fastest_of_all(&SearchSpace::new(&ordered).unwrap());

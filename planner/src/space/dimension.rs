@@ -42,6 +42,11 @@ impl Given<'_> {
         self.question.pins.breadth == Breadth::Whole
     }
 
+    /// Whether what suits the model is tried.
+    pub fn is_auto(&self) -> bool {
+        self.question.pins.breadth == Breadth::Auto
+    }
+
     /// Whether no more than tensor, pipeline and data parallelism are tried.
     pub fn is_core(&self) -> bool {
         self.question.pins.breadth == Breadth::Core

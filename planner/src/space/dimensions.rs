@@ -12,7 +12,7 @@ use crate::candidate::Candidate;
 use crate::question::Question;
 use trainwright_spec::context::CONTEXT_SCHEMES;
 use trainwright_spec::data::{DATA_SCHEMES, Exchange, data_scheme};
-use trainwright_spec::experts::{ByNode, ByRank, DISPATCHERS, Dispatcher};
+use trainwright_spec::experts::{AllGather, ByNode, ByRank, DISPATCHERS, Dispatcher};
 use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::plan::pipeline_allowed;
 use trainwright_spec::precision::Precision;
@@ -60,7 +60,8 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
         set: |_, draft, on| draft.sequence_parallel = on == "true",
         get: |candidate| if candidate.sequence_parallel { "true" } else { "false" },
     },
-    // As many as leave each rank enough tokens, beyond the core of the space.
+    // As many as leave each rank enough tokens, beyond the core of the space; in the one that suits the model if its sequences
+    // are long.
     &Number {
         key: "context",
         summary: "GPUs that share each sequence",
@@ -68,17 +69,21 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
         tried: |given, _, context| {
             let sequence = given.question.job.sequence;
             let enough = sequence.is_multiple_of(context) && sequence / context >= FEWEST_TOKENS;
-            context == 1 || !given.is_core() && enough
+            let wanted = !given.is_core() && (!given.is_auto() || is_long(given.question));
+            context == 1 || wanted && enough
         },
         set: |draft, context| draft.mesh.context = context,
         get: |candidate| candidate.mesh.context,
     },
-    // Every division of the context axis, but that all exchange heads is another scheme.
+    // Every division of the context axis, but that all exchange heads is another scheme; none in the space that suits the model.
     &Number {
         key: "context-inner",
         summary: "neighbouring ones of them that exchange heads, in hybrids",
         possible: |_, draft| divisors(draft.mesh.context),
-        tried: |_, draft, inner| inner < draft.mesh.context || draft.mesh.context == 1,
+        tried: |given, draft, inner| match given.is_auto() {
+            true => inner == 1,
+            false => inner < draft.mesh.context || draft.mesh.context == 1,
+        },
         set: |draft, inner| draft.mesh.context_inner = inner,
         get: |candidate| candidate.mesh.context_inner,
     },
@@ -134,7 +139,8 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
         set: |draft, expert| draft.mesh.expert = expert,
         get: |candidate| candidate.mesh.expert,
     },
-    // The ranks of the tensor axis, or each expert on one rank.
+    // The ranks of the tensor axis, or each expert on one rank; only this, where experts are shared out and it is possible, in
+    // the space that suits the model.
     &Number {
         key: "expert-tensor",
         summary: "GPUs that share each expert",
@@ -146,11 +152,14 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
                 None => vec![mesh.tensor],
             }
         },
-        tried: |_, draft, degree| degree == draft.mesh.tensor || degree == 1 && draft.sequence_parallel,
+        tried: |given, draft, degree| {
+            let on_one = draft.sequence_parallel && draft.mesh.expert > 1 && given.is_auto();
+            degree == draft.mesh.tensor && !on_one || degree == 1 && draft.sequence_parallel
+        },
         set: |draft, degree| draft.mesh.expert_tensor = (degree != draft.mesh.tensor).then_some(degree),
         get: |candidate| candidate.mesh.expert_tensor(),
     },
-    // Every dispatcher where experts lie on several ranks; `by-node` where they are on several nodes, `by-rank` if the
+    // Every dispatcher where experts lie on several ranks, but in the space that suits the model `all-gather` only where most ranks get each token; `by-node` where they are on several nodes, `by-rank` if the
     // stack has its kernels.
     &Named {
         key: "dispatcher",
@@ -162,7 +171,11 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
             (kernels || name != ByRank.name())
                 && (name != ByNode.name() || expert > in_node && expert.is_multiple_of(in_node))
         },
-        tried: |_, draft, name| draft.mesh.expert > 1 || name == draft.dispatcher,
+        tried: |given, draft, name| {
+            let visited = fewest_visited(&given.question.model);
+            let suits = !given.is_auto() || name != AllGather.name() || draft.mesh.expert <= visited;
+            draft.mesh.expert > 1 && suits || name == draft.dispatcher
+        },
         set: |given, draft, name| {
             let by_node = name == ByNode.name();
             draft.mesh.expert_inner = if by_node { expert_ranks_in_node(given, draft) } else { 1 };
@@ -226,10 +239,10 @@ pub(super) static STATE: &[&dyn Dimension] = &[
         get: |candidate| candidate.data_sharding,
     },
     &HybridShard,
-    // Nothing; in the whole space the optimizer, its gradients too, or activations as well, where nodes have figures of
+    // Nothing, unless nothing else fits in the space that suits the model; in the whole space the optimizer, its gradients too, or activations as well, where nodes have figures of
     // their processors. More of it, and drives, must be pinned.
     &Named {
-        key: "offload",
+        key: offload_kinds::OFFLOAD,
         summary: "what lives beside the GPUs",
         known: offload_kinds::names,
         possible: |_, _, _| true,
@@ -271,6 +284,19 @@ const FEWEST_TOKENS: usize = 2048;
 /// The most tokens of a microbatch that are tried: more than fill any GPU's kernels.
 const MOST_TOKENS: usize = 1 << 18;
 
+/// Sequences that are long on any GPU.
+const LONG: usize = 1 << 15;
+
+/// Whether sequences are worth sharing: those of `LONG` tokens, those whose blocks' inputs alone take half of the memory of
+/// GPUs if a node's GPUs share each layer, and those of a batch that does not have one for each node.
+fn is_long(question: &Question) -> bool {
+    let Question { model, cluster, job, .. } = question;
+    let inputs = job.precision.storage_bytes() * (job.sequence * model.hidden * model.layers()) as f64;
+    job.sequence >= LONG
+        || inputs / cluster.node.gpus.value as f64 > cluster.mean_memory() * 0.5
+        || job.global_batch <= cluster.nodes && cluster.nodes > 1
+}
+
 /// Context schemes of two levels. Without an inner axis each does what a scheme of one level does.
 const HYBRIDS: [&str; 2] = ["hybrid", "hybrid-all-gather"];
 
@@ -281,6 +307,15 @@ fn fewest_experts(model: &Model) -> Option<usize> {
         Mlp::Dense(_) => None,
     });
     counts.min()
+}
+
+/// The fewest experts that a token visits in a block that has some; 0 in a dense model.
+fn fewest_visited(model: &Model) -> usize {
+    let visited = model.blocks.iter().filter_map(|run| match &run.block.mlp {
+        Mlp::Experts(experts) => Some(experts.per_token),
+        Mlp::Dense(_) => None,
+    });
+    visited.min().unwrap_or(0)
 }
 
 /// Ranks of a node with different experts.

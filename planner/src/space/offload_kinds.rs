@@ -43,9 +43,17 @@ pub(super) fn names() -> Vec<&'static str> {
     KINDS.iter().map(|(name, _)| *name).collect()
 }
 
+/// The key of offload in pins.
+pub(crate) const OFFLOAD: &str = "offload";
+
+/// The names of those that are tried without being pinned.
+pub(crate) fn tried() -> impl Iterator<Item = &'static str> {
+    KINDS[..TRIED].iter().map(|(name, _)| *name)
+}
+
 /// Whether the kind is tried without being pinned.
 pub(super) fn is_tried(name: &str) -> bool {
-    KINDS[..TRIED].iter().any(|(tried, _)| *tried == name)
+    tried().any(|tried| tried == name)
 }
 
 /// The kind of a name from `names`.
