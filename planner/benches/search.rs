@@ -1,8 +1,8 @@
 //! The whole planner on the largest jobs that people ask about: `cargo bench -p trainwright-planner --bench search`.
 //!
 //! Prints how many plans the space has, how many of them were dropped by which rule, time and memory, and how many bounds
-//! a core evaluates in a second. Names on the command line choose among the questions, `--space=core` and `--space=usual`
-//! search a part of the space, `--limit=60` ends each search after so many seconds.
+//! a core evaluates in a second. Names on the command line choose among the questions, `--space=auto`, `--space=core` and
+//! `--space=usual` search a part of the space, `--limit=60` ends each search after so many seconds.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -43,6 +43,7 @@ fn main() {
     let arguments = || std::env::args().skip(1);
     let chosen: Vec<String> = arguments().filter(|name| !name.starts_with('-')).collect();
     let breadth = match arguments().find(|argument| argument.starts_with("--space=")).as_deref() {
+        Some("--space=auto") => Breadth::Auto,
         Some("--space=core") => Breadth::Core,
         Some("--space=usual") => Breadth::Usual,
         _ => Breadth::Whole,
