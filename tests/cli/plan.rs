@@ -111,7 +111,7 @@ fn a_risk_that_is_none_is_one_line() {
 #[test]
 fn where_only_a_larger_risk_helps_the_answer_says_so() {
     let folder = Folder::new();
-    let line = "plan --model llama-3-70b --cluster dgx-h100:2 --seq 8192 --global-batch 64 --tensor 8 --memory-risk 0.001";
+    let line = "plan --model llama-3-70b --cluster dgx-h100:2 --seq 8192 --global-batch 64 --tensor 8 --space core --memory-risk 0.001";
     let ran = folder.run(line);
     assert_eq!(ran.code, 3);
     let (_, remedy) = ran.stdout.split_once("--memory-risk ").expect("a remedy");
