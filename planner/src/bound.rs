@@ -5,7 +5,7 @@
 //! LowerBounds::layout    a layout under any schedule and state      one multiplication    pipeline_work
 //! LowerBounds::step      a candidate, memory left aside             closed forms          pipeline_work, update_time
 //! LowerBounds::tight     a candidate, in its memory, with what its  dual of the longest   ordered_work, data_axis,
-//!                        data axis sends                            path, bisection       recompute_pressure, …
+//!                        data axis sends                            path, bisection       rank_capacity, …
 //! LowerBounds::of_plan   a candidate with one partition and         one run of the order  ordered_work
 //!                        recomputation
 //! ```
@@ -20,10 +20,11 @@ mod joined_collectives;
 mod least_work;
 mod longest_paths;
 mod lower_bounds;
+mod message_path;
 mod ordered_work;
 mod pass_order;
 mod pipeline_work;
-mod recompute_pressure;
+mod rank_capacity;
 mod update_time;
 
 pub(crate) use least_work::LeastWork;

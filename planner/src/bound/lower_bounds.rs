@@ -5,7 +5,7 @@ use super::activation_memory::exceeds_memory;
 use super::data_axis::{KnownSent, sent_bound};
 use super::ordered_work::{KnownOrders, OrderedWork, busiest_and_idlest, passes_bound};
 use super::pipeline_work::{ROUNDING, layout_bound, pipeline_bound};
-use super::recompute_pressure::recompute_bound;
+use super::rank_capacity::capacity_bound;
 use super::update_time::update_bound;
 use crate::candidate::Candidate;
 use crate::cost::CostModel;
@@ -36,8 +36,8 @@ impl<'a> LowerBounds<'a> {
         self.with_update(pipeline_bound(&self.model, candidate), candidate, plan)
     }
 
-    /// That bound or a higher one, with the order of the passes, what memory forces ranks to compute again and what the
-    /// data axis sends; the first part of these that reaches `most` is enough.
+    /// That bound or a higher one, with the order of the passes, whole blocks, what memory forces ranks to compute again, messages
+    /// and what the data axis sends; the first part of these that reaches `most` is enough.
     pub fn tight(&self, candidate: &Candidate, plan: &Plan, most: Option<Seconds>) -> Seconds {
         let model = &self.model;
         let update = self.update(candidate, plan);
@@ -49,7 +49,7 @@ impl<'a> LowerBounds<'a> {
             return bound;
         }
         let ordered = OrderedWork::of(model, &self.orders, candidate);
-        let in_order = ordered.as_ref().map_or(Seconds::ZERO, |ordered| ordered.time(Seconds::ZERO));
+        let in_order = ordered.as_ref().map_or(Seconds::ZERO, |ordered| ordered.time(Seconds::ZERO, None));
         let pipeline = pipeline_bound(model, candidate).max(in_order).max(sent);
         let bound = step(pipeline);
         if enough(bound) {
@@ -58,7 +58,8 @@ impl<'a> LowerBounds<'a> {
         if exceeds_memory(model, candidate, plan) {
             return Seconds::new(f64::INFINITY);
         }
-        step(pipeline.max(recompute_bound(model, candidate, plan, ordered.as_ref())))
+        let most = most.map(|most| most * (1.0 + ROUNDING) / (1.0 - ROUNDING) - update);
+        step(capacity_bound(model, candidate, plan, ordered.as_ref(), (pipeline, most)))
     }
 
     /// A time that no step of this very plan of a candidate is below.

@@ -60,12 +60,15 @@ impl OrderedWork {
             ))
         });
         let work = model.of(candidate).least_time(question);
-        Some(Self { lines: order.lines(&blocks), work, rest })
+        let schedule = candidate.schedule();
+        let rank_of = |stage: usize| schedule.rank_of(stage, shape);
+        Some(Self { lines: order.lines(&blocks, &rank_of), work, rest })
     }
 
-    /// A time that no step is below whose microbatches take `more` work than the least.
-    pub fn time(&self, more: Seconds) -> Seconds {
-        let of = |line: &Line| line.time + more * line.more;
+    /// A time that no step is below whose microbatches take `more` work than the least, and whose ranks have no more than `caps` blocks
+    /// of the longest run.
+    pub fn time(&self, more: Seconds, caps: Option<&[f64]>) -> Seconds {
+        let of = |line: &Line| line.time(caps) + more * line.more;
         let few = self.lines.iter().map(of).fold(Seconds::ZERO, Seconds::max);
         few + (self.work + more) * self.rest
     }

@@ -70,11 +70,37 @@ impl Blocks {
     }
 }
 
-/// A lower bound of a step, and how much of additional work in backward is added to it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// A lower bound of a step, made of a mean of paths.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Line {
-    pub time: Seconds,
+    /// Of embedding, head, the blocks that stages must have, and those of other runs.
+    base: Seconds,
+    /// How many blocks of the longest run there are besides.
+    rest: f64,
+    /// What each of these takes on a rank at least, and the blocks that the rank must have; the least time first.
+    on_ranks: Vec<OnRank>,
+    /// How much of additional work in backward is added to it.
     pub more: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct OnRank {
+    rank: usize,
+    block: Seconds,
+    must: f64,
+}
+
+impl Line {
+    /// The bound, if ranks have no more than `caps` blocks of the longest run.
+    pub fn time(&self, caps: Option<&[f64]>) -> Seconds {
+        let (mut time, mut left) = (self.base, self.rest);
+        for OnRank { rank, block, must } in &self.on_ranks {
+            let here = caps.map_or(left, |caps| (caps[*rank] - must).clamp(0.0, left));
+            time += *block * here;
+            left -= here;
+        }
+        time
+    }
 }
 
 /// Means of a schedule's paths: how often the stages' passes count.
@@ -96,13 +122,13 @@ impl OrderBound {
         Self { means }
     }
 
-    /// What each mean says.
-    pub fn lines(&self, blocks: &Blocks) -> Vec<Line> {
-        self.means.iter().map(|mean| line(mean, blocks)).collect()
+    /// What each mean says, where stages are on these ranks.
+    pub fn lines(&self, blocks: &Blocks, rank_of: &dyn Fn(usize) -> usize) -> Vec<Line> {
+        self.means.iter().map(|mean| line(mean, blocks, rank_of)).collect()
     }
 }
 
-fn line(mean: &Counts, blocks: &Blocks) -> Line {
+fn line(mean: &Counts, blocks: &Blocks, rank_of: &dyn Fn(usize) -> usize) -> Line {
     let of = |counts: &[f64; 3], times: &PassTimes| {
         times.forward * counts[0] + times.input * counts[1] + times.weight * counts[2]
     };
@@ -118,9 +144,21 @@ fn line(mean: &Counts, blocks: &Blocks) -> Line {
     let mut of_stages: Vec<Seconds> = between.iter().map(|counts| of(counts, &times)).collect();
     of_stages.sort_by(|a, b| a.get().total_cmp(&b.get()));
     let first: Seconds = of_stages[..sure].iter().copied().sum();
-    let rest: Seconds = others.map(|(count, times)| least(times) * *count as f64).sum();
+    let others: Seconds = others.map(|(count, times)| least(times) * *count as f64).sum();
     let more = mean.iter().map(|counts| counts[1].min(counts[2])).fold(f64::INFINITY, f64::min);
-    Line { time: ends + first + least(&times) * (count - sure) as f64 + rest, more }
+    let mut on_ranks: Vec<OnRank> = Vec::new();
+    for (stage, counts) in mean.iter().enumerate() {
+        let (rank, block) = (rank_of(stage), of(counts, &times));
+        // Which stages do without one of the longest run is not known.
+        let has = sure == between.len() && (mean.len() == 1 || (stage > 0 && stage + 1 < mean.len()));
+        let must = if has { 1.0 } else { 0.0 };
+        match on_ranks.iter_mut().find(|known| known.rank == rank) {
+            Some(known) => (known.block, known.must) = (known.block.min(block), known.must + must),
+            None => on_ranks.push(OnRank { rank, block, must }),
+        }
+    }
+    on_ranks.sort_by(|a, b| a.block.get().total_cmp(&b.block.get()));
+    Line { base: ends + first + others, rest: (count - sure) as f64, on_ranks, more }
 }
 
 /// How many splits are tried for a mean of longest paths.
@@ -266,7 +304,8 @@ mod tests {
         let on_each = blocks.count() as f64 / shape.stages() as f64;
         let parts = Parts::of(blocks.longest_run());
         let bound = OrderBound::of(&schedule.lists(shape), shape.stages(), on_each, parts);
-        bound.lines(blocks).into_iter().map(|line| line.time.get()).fold(0.0, f64::max)
+        let lines = bound.lines(blocks, &|stage| schedule.rank_of(stage, shape));
+        lines.into_iter().map(|line| line.time(None).get()).fold(0.0, f64::max)
     }
 
     #[test]

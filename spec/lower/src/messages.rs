@@ -29,6 +29,11 @@ pub fn messages_in_line(plan: &Plan) -> Option<Bytes> {
     (!overlaps_messages(plan)).then(|| message_bytes(plan, 1))
 }
 
+/// Size that no message between two stages is below, whichever layers these have.
+pub fn least_message(plan: &Plan) -> Bytes {
+    bytes_of(plan, 1)
+}
+
 /// Tensors of b s h elements that enter a stage forward, and whose gradients leave it backward.
 ///
 /// In an encoder-decoder two, as long as a later block reads the encoder's output: that and the decoder's activations;
@@ -41,8 +46,11 @@ fn tensors_into(plan: &Plan, stage: usize) -> usize {
 }
 
 fn message_bytes(plan: &Plan, into_stage: usize) -> Bytes {
+    bytes_of(plan, tensors_into(plan, into_stage))
+}
+
+fn bytes_of(plan: &Plan, tensors: usize) -> Bytes {
     let shape = Shape::of(plan);
-    let tensors = tensors_into(plan, into_stage);
     let bytes = shape.activations(tensors * shape.local_tokens() * shape.local_hidden());
     if scatters(plan) { bytes / shape.tensor as f64 } else { bytes }
 }
