@@ -28,6 +28,10 @@ pub(super) struct Sent {
     last: Seconds,
     /// Whether those are in line with the kernels, or behind them.
     last_in_line: bool,
+    /// What the first pass of the embedding waits for.
+    pub first: Seconds,
+    /// What reduces the embedding's gradient after its last backward, if the passes reduce gradients.
+    pub tail: Seconds,
 }
 
 /// What `Sent` depends on, the question aside.
@@ -72,19 +76,10 @@ impl SentKey {
 /// reduction does not end before it has begun and all its gradients are sent; in line with kernels ((m W) + C) / p.
 ///
 /// p pipeline ranks, m microbatches of work W, F of it forward; S, S', R, C sums over all layers, see `Sent`.
-pub(super) fn sent_bound(
-    model: &CostModel,
-    known: &KnownSent,
-    candidate: &Candidate,
-    plan: &Plan,
-) -> Seconds {
-    if ![Axis::Data, Axis::ExpertData].iter().any(|axis| plan.mesh.size(*axis) > 1) {
-        return Seconds::ZERO;
-    }
+pub(super) fn sent_bound(model: &CostModel, sent: &Sent, candidate: &Candidate) -> Seconds {
     let (question, cost, kind) = (model.question, model.of(candidate), model.pipelines.kind(candidate));
     let shape = candidate.shape(question.job.global_batch);
     let (p, m) = (shape.ranks as f64, shape.microbatches as f64);
-    let sent = known.get_or(SentKey::of(candidate, kind.halves), || Sent::of(model, candidate, plan));
     let work = cost.least_time(question);
     let mut least = sent.each * (m / p);
     if sent.in_line > Seconds::ZERO {
@@ -104,6 +99,15 @@ pub(super) fn sent_bound(
 }
 
 impl Sent {
+    /// What a candidate sends; nothing without ranks on the data axis.
+    pub fn known(model: &CostModel, known: &KnownSent, candidate: &Candidate, plan: &Plan) -> Self {
+        if ![Axis::Data, Axis::ExpertData].iter().any(|axis| plan.mesh.size(*axis) > 1) {
+            return Self::default();
+        }
+        let halves = model.pipelines.kind(candidate).halves;
+        known.get_or(SentKey::of(candidate, halves), || Self::of(model, candidate, plan))
+    }
+
     fn of(model: &CostModel, candidate: &Candidate, plan: &Plan) -> Self {
         let (cost, kind) = (model.of(candidate), model.pipelines.kind(candidate));
         let parameters = |layer: &LayerCost| LayerParameters {
@@ -116,13 +120,16 @@ impl Sent {
         let sequence: Vec<LayerParameters> = [ends[0]].into_iter().chain(blocks).chain([ends[1]]).collect();
         let sequence = LayerSequence::new(plan, &sequence);
         let mut times = CollectiveTimes::new(plan, &model.costs);
-        let mut least = |of: &dyn Fn(&StateSegments) -> Vec<StateCollective>| sequence.least(of, &mut times);
 
         // Of a pass the first variant is that of most microbatches, the second that of the last.
         let gathers = |pass: Pass| move |all: &StateSegments| of_state(&pass(all)[0], State::Weights);
         let reduces = |pass: Pass, variant: usize| {
             move |all: &StateSegments| of_state(&pass(all)[variant], State::Gradients)
         };
+        let first_gather = |all: &StateSegments| of_state(&all.forward[1], State::Weights);
+        let first = sequence.least_of_first(&first_gather, &mut times);
+        let tail = sequence.least_of_first(&reduces(|all| &all.backward, 1), &mut times);
+        let mut least = |of: &dyn Fn(&StateSegments) -> Vec<StateCollective>| sequence.least(of, &mut times);
         let forward = least(&gathers(|all| &all.forward));
         let mut gathered = least(&gathers(|all| &all.backward));
         let mut reduced = least(&reduces(|all| &all.backward, 0));
@@ -146,6 +153,8 @@ impl Sent {
             in_line: forward.in_line + gathered.in_line + reduced.in_line,
             last: if once { last } else { Seconds::ZERO },
             last_in_line,
+            first,
+            tail,
         }
     }
 }

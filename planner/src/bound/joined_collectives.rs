@@ -148,6 +148,33 @@ impl LayerSequence {
     }
 }
 
+impl LayerSequence {
+    /// The least time of the first layer's collectives, each joined with as many of the layers behind it as lowering may join.
+    pub fn least_of_first(
+        &self,
+        of: &dyn Fn(&StateSegments) -> Vec<StateCollective>,
+        times: &mut CollectiveTimes<impl Costs>,
+    ) -> Seconds {
+        let each: Vec<Vec<StateCollective>> = self.alone.iter().map(of).collect();
+        let first = &each[self.order[0]];
+        let mut joined = first.clone();
+        let mut least = times.of(&joined).total();
+        for pair in self.order.windows(2) {
+            let (one, other) = (&each[pair[0]], &each[pair[1]]);
+            if of(&self.pairs[&(pair[0], pair[1])]).len() == one.len() + other.len() {
+                break;
+            }
+            for collective in other {
+                if let Some(known) = joined.iter_mut().find(|known| known.is_like(collective)) {
+                    known.bytes += collective.bytes;
+                }
+            }
+            least = least.min(times.of(&joined).total());
+        }
+        least
+    }
+}
+
 /// Times of a plan's collectives, each size looked up once.
 pub(super) struct CollectiveTimes<'a, C> {
     plan: &'a Plan,

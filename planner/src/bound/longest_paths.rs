@@ -5,8 +5,39 @@ use trainwright_spec::schedule::{Action, ActionKind, ActionLists};
 /// No pass.
 const NONE: u32 = u32::MAX;
 
-/// How often the passes of each stage count, F, I and W; B counts as both I and W.
-pub(super) type Counts = Vec<[f64; 3]>;
+/// What a path, or a mean of paths, is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Counts {
+    /// How often the passes of each stage count, F, I and W; B counts as both I and W.
+    pub stages: Vec<[f64; 3]>,
+    /// How often messages between ranks do.
+    pub messages: f64,
+}
+
+impl Counts {
+    pub fn none(stages: usize) -> Self {
+        Self { stages: vec![[0.0; 3]; stages], messages: 0.0 }
+    }
+
+    /// Adds `weight` times another.
+    pub fn add(&mut self, other: &Self, weight: f64) {
+        for (sum, counts) in self.stages.iter_mut().zip(&other.stages) {
+            (0..3).for_each(|part| sum[part] += weight * counts[part]);
+        }
+        self.messages += weight * other.messages;
+    }
+
+    /// Counts one more pass.
+    pub fn count(&mut self, stage: usize, kind: ActionKind) {
+        let [forward, input, weight] = &mut self.stages[stage];
+        match kind {
+            ActionKind::Forward => *forward += 1.0,
+            ActionKind::Backward => (*input, *weight) = (*input + 1.0, *weight + 1.0),
+            ActionKind::Input => *input += 1.0,
+            ActionKind::Weight => *weight += 1.0,
+        }
+    }
+}
 
 /// All passes of a step, each behind what it waits for.
 pub(super) struct Passes {
@@ -18,6 +49,7 @@ pub(super) struct Passes {
 #[derive(Clone, Copy)]
 struct Pass {
     stage: u32,
+    rank: u32,
     kind: ActionKind,
     /// What its rank does before, and what it needs of another stage.
     after: [u32; 2],
@@ -57,7 +89,7 @@ impl Passes {
                         ActionKind::Weight => {}
                     }
                     let after = [last[rank], needs.unwrap_or(NONE)];
-                    all.push(Pass { stage: (stage % stages) as u32, kind, after });
+                    all.push(Pass { stage: (stage % stages) as u32, rank: rank as u32, kind, after });
                     last[rank] = pass;
                     next[rank] += 1;
                 }
@@ -69,10 +101,21 @@ impl Passes {
         (all.len() == actions().count()).then_some(Self { stages, all })
     }
 
-    /// How long a step takes whose stages' passes take so long, and how often each counts in a longest path. `ends` is room
-    /// for as many numbers as there are passes.
-    pub fn longest(&self, times: &[[f64; 3]], ends: &mut Vec<f64>) -> (f64, Counts) {
-        let end = |ends: &[f64], pass: u32| if pass == NONE { 0.0 } else { ends[pass as usize] };
+    /// How long a step takes whose stages' passes and messages take so long, and how often each counts in a longest path. `ends` is
+    /// room for as many numbers as there are passes.
+    pub fn longest(&self, times: &[[f64; 3]], message: f64, ends: &mut Vec<f64>) -> (f64, Counts) {
+        let comes_by_message = |pass: &Pass| self.all[pass.after[1] as usize].rank != pass.rank;
+        let begins = |ends: &[f64], pass: &Pass| {
+            let [before, needed] = pass.after;
+            let end = |pass: u32| if pass == NONE { 0.0 } else { ends[pass as usize] };
+            match needed {
+                NONE => (end(before), false),
+                _ => {
+                    let arrives = end(needed) + if comes_by_message(pass) { message } else { 0.0 };
+                    (arrives.max(end(before)), arrives > end(before))
+                }
+            }
+        };
         ends.clear();
         for pass in &self.all {
             let [forward, input, weight] = times[pass.stage as usize];
@@ -82,29 +125,20 @@ impl Passes {
                 ActionKind::Input => input,
                 ActionKind::Weight => weight,
             };
-            let [a, b] = pass.after;
-            ends.push(end(ends, a).max(end(ends, b)) + time);
+            ends.push(begins(ends, pass).0 + time);
         }
         let last = (0..ends.len()).max_by(|a, b| ends[*a].total_cmp(&ends[*b])).unwrap_or(0);
-        let mut counts = vec![[0.0; 3]; self.stages];
+        let mut counts = Counts::none(self.stages);
         let mut at = last as u32;
         while at != NONE {
             let pass = &self.all[at as usize];
-            count(&mut counts[pass.stage as usize], pass.kind);
-            let [a, b] = pass.after;
-            at = if end(ends, b) > end(ends, a) { b } else { a };
+            counts.count(pass.stage as usize, pass.kind);
+            let waited = begins(ends, pass).1;
+            if waited && comes_by_message(pass) {
+                counts.messages += 1.0;
+            }
+            at = pass.after[usize::from(waited)];
         }
         (ends[last], counts)
-    }
-}
-
-/// Counts one more pass.
-pub(super) fn count(counts: &mut [f64; 3], kind: ActionKind) {
-    let [forward, input, weight] = counts;
-    match kind {
-        ActionKind::Forward => *forward += 1.0,
-        ActionKind::Backward => (*input, *weight) = (*input + 1.0, *weight + 1.0),
-        ActionKind::Input => *input += 1.0,
-        ActionKind::Weight => *weight += 1.0,
     }
 }

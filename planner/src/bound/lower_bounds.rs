@@ -2,7 +2,8 @@
 
 use super::activation_copies::copy_bound;
 use super::activation_memory::exceeds_memory;
-use super::data_axis::{KnownSent, sent_bound};
+use super::data_axis::{KnownSent, Sent, sent_bound};
+use super::message_path::MessagePath;
 use super::ordered_work::{KnownOrders, OrderedWork, busiest_and_idlest, passes_bound};
 use super::pipeline_work::{ROUNDING, layout_bound, pipeline_bound};
 use super::rank_capacity::capacity_bound;
@@ -43,12 +44,15 @@ impl<'a> LowerBounds<'a> {
         let update = self.update(candidate, plan);
         let step = |pipeline: Seconds| (pipeline + update) * (1.0 - ROUNDING);
         let enough = |bound: Seconds| most.is_some_and(|most| bound >= most);
-        let sent = sent_bound(model, &self.sent, candidate, plan).max(copy_bound(model, candidate, plan));
+        let state = Sent::known(model, &self.sent, candidate, plan);
+        let sent = sent_bound(model, &state, candidate).max(copy_bound(model, candidate, plan));
         let bound = step(sent);
         if enough(bound) {
             return bound;
         }
-        let ordered = OrderedWork::of(model, &self.orders, candidate);
+        let around = around_passes(model, candidate, &state);
+        let messages = MessagePath::of(model, plan);
+        let ordered = OrderedWork::of(model, &self.orders, candidate, &messages, around);
         let in_order = ordered.as_ref().map_or(Seconds::ZERO, |ordered| ordered.time(Seconds::ZERO, None));
         let pipeline = pipeline_bound(model, candidate).max(in_order).max(sent);
         let bound = step(pipeline);
@@ -59,13 +63,20 @@ impl<'a> LowerBounds<'a> {
             return Seconds::new(f64::INFINITY);
         }
         let most = most.map(|most| most * (1.0 + ROUNDING) / (1.0 - ROUNDING) - update);
-        step(capacity_bound(model, candidate, plan, ordered.as_ref(), (pipeline, most)))
+        step(capacity_bound(model, candidate, plan, (&messages, around, ordered.as_ref()), (pipeline, most)))
     }
 
     /// A time that no step of this very plan of a candidate is below.
     pub fn of_plan(&self, candidate: &Candidate, plan: &Plan) -> Seconds {
         match candidate.schedule().flushes() {
-            true => self.with_update(passes_bound(&self.model, candidate, plan), candidate, plan),
+            true => {
+                let around = around_passes(
+                    &self.model,
+                    candidate,
+                    &Sent::known(&self.model, &self.sent, candidate, plan),
+                );
+                self.with_update(passes_bound(&self.model, candidate, plan) + around, candidate, plan)
+            }
             false => Seconds::ZERO,
         }
     }
@@ -90,5 +101,16 @@ impl<'a> LowerBounds<'a> {
     fn update(&self, candidate: &Candidate, plan: &Plan) -> Seconds {
         let parameters = self.model.of(candidate).parameters(self.model.question);
         update_bound(plan, parameters, &self.model.costs)
+    }
+}
+
+/// What no pass of a step can hide: what the first forward waits for, and what is reduced after the last backward, which is the first
+/// stage's where backward is not in halves.
+fn around_passes(model: &CostModel, candidate: &Candidate, sent: &Sent) -> Seconds {
+    let kind = model.pipelines.kind(candidate);
+    match candidate.schedule().flushes() {
+        true if kind.ramps && !kind.halves => sent.first + sent.tail,
+        true => sent.first,
+        false => Seconds::ZERO,
     }
 }

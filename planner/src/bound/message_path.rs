@@ -11,6 +11,8 @@ use trainwright_spec::units::Seconds;
 pub(super) struct MessagePath {
     /// Of each rank but the last: a message to the next one.
     to_next: Vec<Seconds>,
+    /// Of the last rank to the first.
+    around: Seconds,
     /// Whether kernels wait for them.
     in_line: bool,
 }
@@ -20,12 +22,14 @@ impl MessagePath {
     pub fn of(model: &CostModel, plan: &Plan) -> Self {
         let in_line = messages_in_line(plan).is_some();
         let bytes = least_message(plan);
-        let between = |rank: usize| {
-            let to = plan.mesh.first_of(rank + 1);
+        let between = |from: usize, to: usize| {
+            let [from, to] = [from, to].map(|rank| plan.mesh.first_of(rank));
             let work = QueryWork::Message { bytes, to, blocking: in_line };
-            model.costs.cost(&Query { rank: plan.mesh.first_of(rank), op: None, work }).time
+            model.costs.cost(&Query { rank: from, op: None, work }).time
         };
-        Self { to_next: (0..plan.mesh.pipeline - 1).map(between).collect(), in_line }
+        let last = plan.mesh.pipeline - 1;
+        let around = if last > 0 { between(last, 0) } else { Seconds::ZERO };
+        Self { to_next: (0..last).map(|rank| between(rank, rank + 1)).collect(), around, in_line }
     }
 
     /// From the first rank to this one, and back if `both`; but for what this rank itself sends while its kernels wait.
@@ -44,5 +48,10 @@ impl MessagePath {
         let next = self.to_next.get(rank);
         let before = rank.checked_sub(1).map(|before| &self.to_next[before]);
         next.into_iter().chain(before).copied().sum()
+    }
+
+    /// The fastest of all.
+    pub fn least(&self) -> Seconds {
+        self.to_next.iter().copied().fold(self.around, Seconds::min)
     }
 }

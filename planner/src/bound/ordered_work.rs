@@ -1,5 +1,6 @@
 //! What the order of a candidate's passes makes of their work.
 
+use super::message_path::MessagePath;
 use super::pass_order::{Blocks, Line, OrderBound, Parts};
 use crate::candidate::Candidate;
 use crate::cost::{CostModel, LayerCost, ModelCost, PipelineKey, SharedCache, enough_microbatches};
@@ -23,11 +24,19 @@ pub(super) struct OrderedWork {
     work: Seconds,
     /// Microbatches of the others, for each rank.
     rest: f64,
+    /// What no pass hides.
+    around: Seconds,
 }
 
 impl OrderedWork {
     /// `None` if the order costs nothing, or steps do not wait for each other.
-    pub fn of(model: &CostModel, known: &KnownOrders, candidate: &Candidate) -> Option<Self> {
+    pub fn of(
+        model: &CostModel,
+        known: &KnownOrders,
+        candidate: &Candidate,
+        messages: &MessagePath,
+        around: Seconds,
+    ) -> Option<Self> {
         if !candidate.schedule().flushes() || candidate.mesh.pipeline == 1 {
             return None;
         }
@@ -48,7 +57,8 @@ impl OrderedWork {
             embedding: least(&|cost| vec![cost.embedding]),
             head: least(&|cost| vec![*cost.head_of(candidate)]),
         };
-        let parts = Parts::of(blocks.longest_run());
+        let message = messages.least();
+        let parts = Parts::of(blocks.longest_run(), message);
         let order = known.get_or(((candidate.schedule, shape), parts), || {
             let stages = shape.stages();
             let on_each = blocks.count() as f64 / stages as f64;
@@ -62,7 +72,7 @@ impl OrderedWork {
         let work = model.of(candidate).least_time(question);
         let schedule = candidate.schedule();
         let rank_of = |stage: usize| schedule.rank_of(stage, shape);
-        Some(Self { lines: order.lines(&blocks, &rank_of), work, rest })
+        Some(Self { lines: order.lines(&blocks, message, &rank_of), work, rest, around })
     }
 
     /// A time that no step is below whose microbatches take `more` work than the least, and whose ranks have no more than `caps` blocks
@@ -70,7 +80,7 @@ impl OrderedWork {
     pub fn time(&self, more: Seconds, caps: Option<&[f64]>) -> Seconds {
         let of = |line: &Line| line.time(caps) + more * line.more;
         let few = self.lines.iter().map(of).fold(Seconds::ZERO, Seconds::max);
-        few + (self.work + more) * self.rest
+        few + (self.work + more) * self.rest + self.around
     }
 }
 
@@ -82,10 +92,15 @@ fn elementwise_min(a: PassTimes, b: PassTimes) -> PassTimes {
     }
 }
 
-/// The time of the passes of one plan of a candidate in the order of its schedule, with free messages.
+/// The time of the passes of one plan of a candidate in the order of its schedule, with the fastest of its messages.
 pub(super) fn passes_bound(model: &CostModel, candidate: &Candidate, plan: &Plan) -> Seconds {
     let shape = candidate.shape(model.question.job.global_batch);
-    makespan(model, candidate, shape, stage_times(model, candidate, plan))
+    let times = Times {
+        stages: stage_times(model, candidate, plan),
+        transfer: MessagePath::of(model, plan).least(),
+        ..Times::equal(shape, PassTimes::unit())
+    };
+    makespan(model, candidate, shape, times)
 }
 
 /// The rank whose passes take most of all, and the one whose passes take least.
@@ -128,17 +143,12 @@ fn plus(a: PassTimes, b: PassTimes) -> PassTimes {
     PassTimes { forward: a.forward + b.forward, input: a.input + b.input, weight: a.weight + b.weight }
 }
 
-/// The time of a step's passes in the order of their schedule with free messages; of a long one that of a shorter one and
+/// The time of a step's passes in the order of their schedule; of a long one that of a shorter one and
 /// the busiest rank's work for the microbatches that it lacks. Zero if the passes wait for each other.
-fn makespan(
-    model: &CostModel,
-    candidate: &Candidate,
-    shape: PipelineShape,
-    stages: Vec<PassTimes>,
-) -> Seconds {
+fn makespan(model: &CostModel, candidate: &Candidate, shape: PipelineShape, times: Times) -> Seconds {
     let few = enough_microbatches(candidate, shape);
     let shorter = PipelineShape { microbatches: few, ..shape };
-    let times = Times { stages, ..Times::equal(shorter, PassTimes::unit()) };
+    let times = Times { microbatches: vec![1.0; few], ..times };
     let Ok(run) = ideal::run(&model.pipelines.lists(candidate.schedule, shorter), &times) else {
         return Seconds::ZERO;
     };

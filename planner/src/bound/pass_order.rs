@@ -7,7 +7,7 @@
 //! T ≥ Σ b_s c_s ≥ Σ c_s + (L − S) min c_s      c_s = F_s f + I_s i + W_s w, b_s ≥ 1, Σ b_s = L, S stages
 //! ```
 //!
-//! The ends, which may have no block, count neither in Σ c_s nor in S.
+//! The ends, which may have no block, count neither in Σ c_s nor in S. Messages between ranks on a path take their time too.
 //!
 //! The better the mean, the more equal c_s. Three means are kept:
 //!
@@ -20,7 +20,7 @@
 //! rank 1    F . . B F B …
 //! ```
 
-use super::longest_paths::{Counts, Passes, count};
+use super::longest_paths::{Counts, Passes};
 use trainwright_spec::schedule::ideal::PassTimes;
 use trainwright_spec::schedule::{Action, ActionKind, ActionLists};
 use trainwright_spec::units::Seconds;
@@ -30,17 +30,27 @@ use trainwright_spec::units::Seconds;
 pub(super) struct Parts {
     forward: u8,
     input: u8,
+    /// Of a message, compared with a block's.
+    message: u8,
 }
 
 /// How finely parts are distinguished.
 const PARTS: f64 = 24.0;
 
+/// How finely messages are, as parts of a block.
+const MESSAGE_PARTS: f64 = 128.0;
+
 impl Parts {
-    /// Of a block that takes so long.
-    pub fn of(block: PassTimes) -> Self {
+    /// Of a block and a message that take so long.
+    pub fn of(block: PassTimes, message: Seconds) -> Self {
         let all = block.forward + block.input + block.weight;
         let part = |time: Seconds| if all > Seconds::ZERO { (PARTS * (time / all)).round() as u8 } else { 8 };
-        Self { forward: part(block.forward), input: part(block.input) }
+        let message = if all > Seconds::ZERO { (MESSAGE_PARTS * (message / all)).round() as u8 } else { 0 };
+        Self { forward: part(block.forward), input: part(block.input), message }
+    }
+
+    fn message(self) -> f64 {
+        f64::from(self.message) / MESSAGE_PARTS
     }
 
     fn times(self) -> [f64; 3] {
@@ -114,21 +124,22 @@ impl OrderBound {
     pub fn of(lists: &ActionLists, stages: usize, blocks: f64, parts: Parts) -> Self {
         let times = parts.times();
         let paths = paths(lists, stages);
-        let mut means = vec![mean(&paths, &vec![1.0; paths.len()])];
+        let mut means = vec![mean(&paths, &vec![1.0; paths.len()], stages)];
         if let Some(weights) = equalising(&paths, stages, times) {
-            means.push(mean(&paths, &weights));
+            means.push(mean(&paths, &weights, stages));
         }
-        means.extend(Passes::of(lists, stages).map(|passes| longest(&passes, stages, blocks, times)));
+        means.extend(Passes::of(lists, stages).map(|passes| longest(&passes, stages, blocks, parts)));
         Self { means }
     }
 
-    /// What each mean says, where stages are on these ranks.
-    pub fn lines(&self, blocks: &Blocks, rank_of: &dyn Fn(usize) -> usize) -> Vec<Line> {
-        self.means.iter().map(|mean| line(mean, blocks, rank_of)).collect()
+    /// What each mean says, where messages take so long and stages are on these ranks.
+    pub fn lines(&self, blocks: &Blocks, message: Seconds, rank_of: &dyn Fn(usize) -> usize) -> Vec<Line> {
+        self.means.iter().map(|mean| line(mean, blocks, message, rank_of)).collect()
     }
 }
 
-fn line(mean: &Counts, blocks: &Blocks, rank_of: &dyn Fn(usize) -> usize) -> Line {
+fn line(counts: &Counts, blocks: &Blocks, message: Seconds, rank_of: &dyn Fn(usize) -> usize) -> Line {
+    let mean = &counts.stages;
     let of = |counts: &[f64; 3], times: &PassTimes| {
         times.forward * counts[0] + times.input * counts[1] + times.weight * counts[2]
     };
@@ -158,7 +169,12 @@ fn line(mean: &Counts, blocks: &Blocks, rank_of: &dyn Fn(usize) -> usize) -> Lin
         }
     }
     on_ranks.sort_by(|a, b| a.block.get().total_cmp(&b.block.get()));
-    Line { base: ends + first + others, rest: (count - sure) as f64, on_ranks, more }
+    Line {
+        base: ends + first + others + message * counts.messages,
+        rest: (count - sure) as f64,
+        on_ranks,
+        more,
+    }
 }
 
 /// How many splits are tried for a mean of longest paths.
@@ -172,11 +188,10 @@ const STEP: f64 = 6.0;
 
 /// The mean of longest paths of splits in which stages that have counted less have more of the blocks beyond the first of each:
 /// a game between paths and blocks, each of which answers what the other has done so far.
-fn longest(passes: &Passes, stages: usize, blocks: f64, times: [f64; 3]) -> Counts {
+fn longest(passes: &Passes, stages: usize, blocks: f64, parts: Parts) -> Counts {
+    let (times, message) = (parts.times(), parts.message());
     let beyond = (blocks - 1.0).max(0.0);
-    let weigh =
-        |counts: &[f64; 3]| -> f64 { counts.iter().zip(times).map(|(count, time)| count * time).sum() };
-    let mut sum = vec![[0.0; 3]; stages];
+    let mut sum = Counts::none(stages);
     let (mut best, mut best_time) = (sum.clone(), 0.0);
     let mut fastest = f64::INFINITY;
     let mut ends = Vec::new();
@@ -190,20 +205,20 @@ fn longest(passes: &Passes, stages: usize, blocks: f64, times: [f64; 3]) -> Coun
         };
         let scale = stages as f64 / wanted.iter().sum::<f64>();
         let stage = |wanted: &f64| times.map(|time| time * (1.0 + beyond * wanted * scale));
-        let (time, path) = passes.longest(&wanted.iter().map(stage).collect::<Vec<_>>(), &mut ends);
+        let (time, path) = passes.longest(&wanted.iter().map(stage).collect::<Vec<_>>(), message, &mut ends);
         fastest = fastest.min(time);
         // Later answers count more.
         let weight = (split + 1) as f64;
         all += weight;
-        for (sum, counts) in sum.iter_mut().zip(&path) {
-            (0..3).for_each(|part| sum[part] += weight * counts[part]);
-        }
-        counted.iter_mut().zip(&sum).for_each(|(counted, sum)| *counted = weigh(sum) / all);
+        sum.add(&path, weight);
+        counted.iter_mut().zip(&sum.stages).for_each(|(counted, sum)| *counted = weigh(sum, times) / all);
         let least = counted.iter().copied().fold(f64::INFINITY, f64::min);
-        let bound = counted.iter().sum::<f64>() + beyond * stages as f64 * least;
+        let sent = message * sum.messages / all;
+        let bound = counted.iter().sum::<f64>() + beyond * stages as f64 * least + sent;
         if bound > best_time {
             best_time = bound;
-            best = sum.iter().map(|sum| sum.map(|count| count / all)).collect();
+            best = Counts::none(stages);
+            best.add(&sum, 1.0 / all);
         }
         if best_time >= fastest * (1.0 - CLOSE) || beyond == 0.0 {
             break;
@@ -212,13 +227,16 @@ fn longest(passes: &Passes, stages: usize, blocks: f64, times: [f64; 3]) -> Coun
     best
 }
 
-fn mean(paths: &[Counts], weights: &[f64]) -> Counts {
+/// What passes take that count so often.
+fn weigh(counts: &[f64; 3], times: [f64; 3]) -> f64 {
+    counts.iter().zip(times).map(|(count, time)| count * time).sum()
+}
+
+fn mean(paths: &[Counts], weights: &[f64], stages: usize) -> Counts {
     let total: f64 = weights.iter().sum();
-    let mut mean = vec![[0.0; 3]; paths.first().map_or(0, Vec::len)];
+    let mut mean = Counts::none(stages);
     for (path, weight) in paths.iter().zip(weights) {
-        for (mean, counts) in mean.iter_mut().zip(path) {
-            (0..3).for_each(|part| mean[part] += counts[part] * weight / total);
-        }
+        mean.add(path, weight / total);
     }
     mean
 }
@@ -236,17 +254,17 @@ fn paths(lists: &ActionLists, stages: usize) -> Vec<Counts> {
             let is_last = |action: &Action| action.stage == stage && action.kind == ActionKind::Backward;
             let Some(first) = actions.iter().position(is_first) else { continue };
             let end = if halves { None } else { actions.iter().rposition(is_last) };
-            let mut passes = vec![[0.0; 3]; stages];
+            let mut path = Counts::none(stages);
             for action in &actions[first..=end.unwrap_or(actions.len() - 1)] {
-                count(&mut passes[action.stage % stages], action.kind);
+                path.count(action.stage % stages, action.kind);
             }
-            for below in &mut passes[..stage % stages] {
-                count(below, ActionKind::Forward);
+            for below in 0..stage % stages {
+                path.count(below, ActionKind::Forward);
                 if !halves {
-                    count(below, ActionKind::Backward);
+                    path.count(below, ActionKind::Backward);
                 }
             }
-            paths.push(passes);
+            paths.push(path);
         }
     }
     paths
@@ -258,10 +276,8 @@ fn equalising(paths: &[Counts], stages: usize, times: [f64; 3]) -> Option<Vec<f6
     if paths.len() != stages {
         return None;
     }
-    let weigh =
-        |counts: &[f64; 3]| -> f64 { counts.iter().zip(times).map(|(count, time)| count * time).sum() };
     let mut rows: Vec<Vec<f64>> = (0..stages)
-        .map(|stage| paths.iter().map(|path| weigh(&path[stage])).chain([1.0]).collect())
+        .map(|stage| paths.iter().map(|path| weigh(&path.stages[stage], times)).chain([1.0]).collect())
         .collect();
     for column in 0..stages {
         let by_size = |a: &usize, b: &usize| rows[*a][column].abs().total_cmp(&rows[*b][column].abs());
@@ -302,9 +318,9 @@ mod tests {
 
     fn bound(schedule: &dyn Schedule, shape: PipelineShape, blocks: &Blocks) -> f64 {
         let on_each = blocks.count() as f64 / shape.stages() as f64;
-        let parts = Parts::of(blocks.longest_run());
+        let parts = Parts::of(blocks.longest_run(), Seconds::ZERO);
         let bound = OrderBound::of(&schedule.lists(shape), shape.stages(), on_each, parts);
-        let lines = bound.lines(blocks, &|stage| schedule.rank_of(stage, shape));
+        let lines = bound.lines(blocks, Seconds::ZERO, &|stage| schedule.rank_of(stage, shape));
         lines.into_iter().map(|line| line.time(None).get()).fold(0.0, f64::max)
     }
 

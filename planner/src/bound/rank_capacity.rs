@@ -25,7 +25,7 @@ const ALMOST: f64 = 1e-6;
 ///
 /// L blocks in c copies, m microbatches, e_r embedding, head and messages in line of a microbatch; t_c time and a_c kept activations of
 /// a block under choice c, s its state, f_r microbatches that the stages of rank r hold at least, M_r its memory. P_r is what the
-/// ranks before r take before it can begin, and after it ends: a message from each to the next, and a pass of at least one block of
+/// ranks before r take before it can begin, and after it ends: what no pass hides (`around`), a message from each to the next, and a pass of at least one block of
 /// each; where each has one stage, of all the blocks that the ranks from r on cannot take. Infinite if the blocks do not fit at
 /// all.
 ///
@@ -34,10 +34,10 @@ pub(super) fn capacity_bound(
     model: &CostModel,
     candidate: &Candidate,
     plan: &Plan,
-    ordered: Option<&OrderedWork>,
+    (messages, around, ordered): (&MessagePath, Seconds, Option<&OrderedWork>),
     (least, most): (Seconds, Option<Seconds>),
 ) -> Seconds {
-    let pipeline = BlockPipeline::of(model, candidate, plan, ordered);
+    let pipeline = BlockPipeline::of(model, candidate, plan, (messages, around, ordered));
     let enough = pipeline.enough_time(model, candidate);
     if pipeline.lacks_memory(enough) {
         return Seconds::new(f64::INFINITY);
@@ -78,17 +78,21 @@ struct BlockPipeline<'a> {
 }
 
 impl<'a> BlockPipeline<'a> {
-    fn of(model: &CostModel, candidate: &Candidate, plan: &Plan, ordered: Option<&'a OrderedWork>) -> Self {
+    fn of(
+        model: &CostModel,
+        candidate: &Candidate,
+        plan: &Plan,
+        (messages, around, ordered): (&MessagePath, Seconds, Option<&'a OrderedWork>),
+    ) -> Self {
         let (longest, blocks) = model.longest_run();
         let all = || model.by_kind(candidate).iter().flat_map(|cost| &cost.blocks[longest]);
         let slowest = all().map(|choice| choice.time).fold(Seconds::ZERO, Seconds::max);
         let fastest = all().map(|choice| choice.time).fold(slowest, Seconds::min);
         let kind = model.pipelines.kind(candidate);
-        let messages = MessagePath::of(model, plan);
-        let ranks = rank_rooms(model, candidate, plan, longest, &messages);
+        let ranks = rank_rooms(model, candidate, plan, longest, messages);
         let copies = kind.copies as f64;
         let mut pipeline = Self {
-            before: vec![Seconds::ZERO; ranks.len()],
+            before: vec![around; ranks.len()],
             of_block: Seconds::ZERO,
             ranks,
             blocks: blocks as f64 * copies,
@@ -108,7 +112,7 @@ impl<'a> BlockPipeline<'a> {
             let others = if several { cost.least_block(part) } else { Seconds::ZERO };
             for (rank, before) in pipeline.before.iter_mut().enumerate().skip(1) {
                 let messages = messages.to(rank, !kind.halves);
-                *before = part(&cost.embedding) + others * (rank - 1) as f64 + messages;
+                *before += part(&cost.embedding) + others * (rank - 1) as f64 + messages;
             }
             pipeline.of_block = if several { Seconds::ZERO } else { of_block };
         }
@@ -122,7 +126,8 @@ impl<'a> BlockPipeline<'a> {
         let most = |times: &mut dyn Iterator<Item = Seconds>| times.fold(Seconds::ZERO, Seconds::max);
         let before = most(&mut self.before.iter().copied());
         let of_rank = most(&mut self.ranks.iter().map(|rank| rank.time));
-        let all = self.slowest * self.blocks + model.of(candidate).least_time(model.question) + ends + of_rank;
+        let all =
+            self.slowest * self.blocks + model.of(candidate).least_time(model.question) + ends + of_rank;
         all * self.microbatches * (1.0 + self.copies) + before
     }
 
