@@ -58,16 +58,10 @@ impl OrderedWork {
             head: least(&|cost| vec![*cost.head_of(candidate)]),
         };
         let message = messages.least();
-        let parts = Parts::of(blocks.longest_run(), message);
+        let parts = Parts::of(&blocks, message);
         let order = known.get_or(((candidate.schedule, shape), parts), || {
-            let stages = shape.stages();
-            let on_each = blocks.count() as f64 / stages as f64;
-            Arc::new(OrderBound::of(
-                &model.pipelines.lists(candidate.schedule, shape),
-                stages,
-                on_each,
-                parts,
-            ))
+            let lists = model.pipelines.lists(candidate.schedule, shape);
+            Arc::new(OrderBound::of(&lists, shape.stages(), blocks.count(), parts))
         });
         let work = model.of(candidate).least_time(question);
         let schedule = candidate.schedule();

@@ -25,13 +25,14 @@ use trainwright_spec::schedule::ideal::PassTimes;
 use trainwright_spec::schedule::{Action, ActionKind, ActionLists};
 use trainwright_spec::units::Seconds;
 
-/// Parts of a block's time, roughly: for these a mean is made. It is a bound for all others too.
+/// Parts of a block's time, and other times compared with it, roughly: for these a mean is made. It is a bound for all others too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Parts {
     forward: u8,
     input: u8,
-    /// Of a message, compared with a block's.
     message: u8,
+    embedding: u8,
+    head: u8,
 }
 
 /// How finely parts are distinguished.
@@ -40,13 +41,30 @@ const PARTS: f64 = 24.0;
 /// How finely messages are, as parts of a block.
 const MESSAGE_PARTS: f64 = 128.0;
 
+/// How finely embedding and head are.
+const END_PARTS: f64 = 8.0;
+
 impl Parts {
-    /// Of a block and a message that take so long.
-    pub fn of(block: PassTimes, message: Seconds) -> Self {
-        let all = block.forward + block.input + block.weight;
-        let part = |time: Seconds| if all > Seconds::ZERO { (PARTS * (time / all)).round() as u8 } else { 8 };
-        let message = if all > Seconds::ZERO { (MESSAGE_PARTS * (message / all)).round() as u8 } else { 0 };
-        Self { forward: part(block.forward), input: part(block.input), message }
+    /// Of blocks, their ends, and messages that take so long.
+    pub fn of(blocks: &Blocks, message: Seconds) -> Self {
+        let all = |times: PassTimes| times.forward + times.input + times.weight;
+        let block = blocks.longest_run();
+        if all(block) <= Seconds::ZERO {
+            return Self { forward: 8, input: 8, message: 0, embedding: 0, head: 0 };
+        }
+        let part = |time: Seconds, parts: f64| (parts * (time / all(block))).round() as u8;
+        Self {
+            forward: part(block.forward, PARTS),
+            input: part(block.input, PARTS),
+            message: part(message, MESSAGE_PARTS),
+            embedding: part(all(blocks.embedding), END_PARTS),
+            head: part(all(blocks.head), END_PARTS),
+        }
+    }
+
+    /// Embedding and head, in blocks.
+    fn ends(self) -> [f64; 2] {
+        [self.embedding, self.head].map(|end| f64::from(end) / END_PARTS)
     }
 
     fn message(self) -> f64 {
@@ -120,8 +138,8 @@ pub(super) struct OrderBound {
 }
 
 impl OrderBound {
-    /// For `stages` stages with about `blocks` blocks on each.
-    pub fn of(lists: &ActionLists, stages: usize, blocks: f64, parts: Parts) -> Self {
+    /// For this many stages and blocks.
+    pub fn of(lists: &ActionLists, stages: usize, blocks: usize, parts: Parts) -> Self {
         let times = parts.times();
         let paths = paths(lists, stages);
         let mut means = vec![mean(&paths, &vec![1.0; paths.len()], stages)];
@@ -186,11 +204,14 @@ const CLOSE: f64 = 0.01;
 /// How strongly blocks move.
 const STEP: f64 = 6.0;
 
-/// The mean of longest paths of splits in which stages that have counted less have more of the blocks beyond the first of each:
-/// a game between paths and blocks, each of which answers what the other has done so far.
-fn longest(passes: &Passes, stages: usize, blocks: f64, parts: Parts) -> Counts {
+/// The mean of longest paths of splits in which stages that have counted less have more of the blocks that no stage must have: a game
+/// between paths and blocks, each of which answers what the other has done so far.
+fn longest(passes: &Passes, stages: usize, blocks: usize, parts: Parts) -> Counts {
     let (times, message) = (parts.times(), parts.message());
-    let beyond = (blocks - 1.0).max(0.0);
+    // In blocks: what each stage has in any case.
+    let mut must = vec![1.0; stages];
+    [must[0], must[stages - 1]] = parts.ends();
+    let free = blocks.saturating_sub(stages.saturating_sub(2)) as f64;
     let mut sum = Counts::none(stages);
     let (mut best, mut best_time) = (sum.clone(), 0.0);
     let mut fastest = f64::INFINITY;
@@ -203,9 +224,10 @@ fn longest(passes: &Passes, stages: usize, blocks: f64, parts: Parts) -> Counts 
             true => counted.iter().map(|count| (STEP * (1.0 - count / mean)).exp()).collect(),
             false => vec![1.0; stages],
         };
-        let scale = stages as f64 / wanted.iter().sum::<f64>();
-        let stage = |wanted: &f64| times.map(|time| time * (1.0 + beyond * wanted * scale));
-        let (time, path) = passes.longest(&wanted.iter().map(stage).collect::<Vec<_>>(), message, &mut ends);
+        let scale = free / wanted.iter().sum::<f64>();
+        let stage = |(wanted, must): (&f64, &f64)| times.map(|time| time * (must + wanted * scale));
+        let of_stages: Vec<[f64; 3]> = wanted.iter().zip(&must).map(stage).collect();
+        let (time, path) = passes.longest(&of_stages, message, &mut ends);
         fastest = fastest.min(time);
         // Later answers count more.
         let weight = (split + 1) as f64;
@@ -213,14 +235,14 @@ fn longest(passes: &Passes, stages: usize, blocks: f64, parts: Parts) -> Counts 
         sum.add(&path, weight);
         counted.iter_mut().zip(&sum.stages).for_each(|(counted, sum)| *counted = weigh(sum, times) / all);
         let least = counted.iter().copied().fold(f64::INFINITY, f64::min);
-        let sent = message * sum.messages / all;
-        let bound = counted.iter().sum::<f64>() + beyond * stages as f64 * least + sent;
+        let sure: f64 = counted.iter().zip(&must).map(|(counted, must)| counted * must).sum();
+        let bound = sure + free * least + message * sum.messages / all;
         if bound > best_time {
             best_time = bound;
             best = Counts::none(stages);
             best.add(&sum, 1.0 / all);
         }
-        if best_time >= fastest * (1.0 - CLOSE) || beyond == 0.0 {
+        if best_time >= fastest * (1.0 - CLOSE) || free == 0.0 {
             break;
         }
     }
@@ -317,9 +339,8 @@ mod tests {
     }
 
     fn bound(schedule: &dyn Schedule, shape: PipelineShape, blocks: &Blocks) -> f64 {
-        let on_each = blocks.count() as f64 / shape.stages() as f64;
-        let parts = Parts::of(blocks.longest_run(), Seconds::ZERO);
-        let bound = OrderBound::of(&schedule.lists(shape), shape.stages(), on_each, parts);
+        let parts = Parts::of(blocks, Seconds::ZERO);
+        let bound = OrderBound::of(&schedule.lists(shape), shape.stages(), blocks.count(), parts);
         let lines = bound.lines(blocks, Seconds::ZERO, &|stage| schedule.rank_of(stage, shape));
         lines.into_iter().map(|line| line.time(None).get()).fold(0.0, f64::max)
     }
