@@ -146,7 +146,11 @@ impl OrderBound {
         if let Some(weights) = equalising(&paths, stages, times) {
             means.push(mean(&paths, &weights, stages));
         }
-        means.extend(Passes::of(lists, stages).map(|passes| longest(&passes, stages, blocks, parts)));
+        if let Some(passes) = Passes::of(lists, stages) {
+            let anywhere = Free::anywhere(stages, blocks);
+            let on_its_rank = Free::on_its_rank(lists, stages, blocks, parts.ends());
+            means.extend([anywhere, on_its_rank].map(|free| longest(&passes, &free, parts)));
+        }
         Self { means }
     }
 
@@ -204,14 +208,62 @@ const CLOSE: f64 = 0.01;
 /// How strongly blocks move.
 const STEP: f64 = 6.0;
 
+/// Blocks that no stage must have, in groups of stages among which they move.
+struct Free {
+    /// By stage.
+    group: Vec<usize>,
+    /// By group.
+    blocks: Vec<f64>,
+}
+
+impl Free {
+    fn anywhere(stages: usize, blocks: usize) -> Self {
+        Self { group: vec![0; stages], blocks: vec![blocks.saturating_sub(stages.saturating_sub(2)) as f64] }
+    }
+
+    /// On the stages of each rank as many as make the ranks equal, embedding and head counted as blocks.
+    fn on_its_rank(lists: &ActionLists, stages: usize, blocks: usize, ends: [f64; 2]) -> Self {
+        let mut group = vec![0; stages];
+        for (rank, actions) in lists.ranks.iter().enumerate() {
+            actions.iter().for_each(|action| group[action.stage % stages] = rank);
+        }
+        let mut must = vec![0.0; lists.ranks.len()];
+        group.iter().zip(must_have(stages, ends)).for_each(|(rank, blocks)| must[*rank] += blocks);
+        let load = (blocks as f64 + ends[0] + ends[1]) / must.len() as f64;
+        Self { group, blocks: must.iter().map(|must| (load - must).max(0.0)).collect() }
+    }
+
+    /// These blocks by stage, in proportion to how much each stage wants them.
+    fn divided(&self, wanted: &[f64]) -> Vec<f64> {
+        let mut all = vec![0.0; self.blocks.len()];
+        self.group.iter().zip(wanted).for_each(|(group, wanted)| all[*group] += wanted);
+        let of = |(group, wanted): (&usize, &f64)| self.blocks[*group] * wanted / all[*group];
+        self.group.iter().zip(wanted).map(of).collect()
+    }
+
+    /// What they take at least where a block takes so long on each stage.
+    fn least(&self, of_stage: &[f64]) -> f64 {
+        let mut least = vec![f64::INFINITY; self.blocks.len()];
+        self.group.iter().zip(of_stage).for_each(|(group, time)| least[*group] = least[*group].min(*time));
+        let taken = |(blocks, least): (&f64, &f64)| if *blocks > 0.0 { blocks * least } else { 0.0 };
+        self.blocks.iter().zip(&least).map(taken).sum()
+    }
+}
+
+/// What each stage has in any case: a block, or embedding and head, in blocks.
+fn must_have(stages: usize, ends: [f64; 2]) -> Vec<f64> {
+    let mut must = vec![1.0; stages];
+    must[0] = ends[0];
+    must[stages - 1] = ends[1];
+    must
+}
+
 /// The mean of longest paths of splits in which stages that have counted less have more of the blocks that no stage must have: a game
 /// between paths and blocks, each of which answers what the other has done so far.
-fn longest(passes: &Passes, stages: usize, blocks: usize, parts: Parts) -> Counts {
+fn longest(passes: &Passes, free: &Free, parts: Parts) -> Counts {
     let (times, message) = (parts.times(), parts.message());
-    // In blocks: what each stage has in any case.
-    let mut must = vec![1.0; stages];
-    [must[0], must[stages - 1]] = parts.ends();
-    let free = blocks.saturating_sub(stages.saturating_sub(2)) as f64;
+    let stages = free.group.len();
+    let must = must_have(stages, parts.ends());
     let mut sum = Counts::none(stages);
     let (mut best, mut best_time) = (sum.clone(), 0.0);
     let mut fastest = f64::INFINITY;
@@ -224,9 +276,8 @@ fn longest(passes: &Passes, stages: usize, blocks: usize, parts: Parts) -> Count
             true => counted.iter().map(|count| (STEP * (1.0 - count / mean)).exp()).collect(),
             false => vec![1.0; stages],
         };
-        let scale = free / wanted.iter().sum::<f64>();
-        let stage = |(wanted, must): (&f64, &f64)| times.map(|time| time * (must + wanted * scale));
-        let of_stages: Vec<[f64; 3]> = wanted.iter().zip(&must).map(stage).collect();
+        let stage = |(free, must): (f64, &f64)| times.map(|time| time * (must + free));
+        let of_stages: Vec<[f64; 3]> = free.divided(&wanted).into_iter().zip(&must).map(stage).collect();
         let (time, path) = passes.longest(&of_stages, message, &mut ends);
         fastest = fastest.min(time);
         // Later answers count more.
@@ -234,15 +285,14 @@ fn longest(passes: &Passes, stages: usize, blocks: usize, parts: Parts) -> Count
         all += weight;
         sum.add(&path, weight);
         counted.iter_mut().zip(&sum.stages).for_each(|(counted, sum)| *counted = weigh(sum, times) / all);
-        let least = counted.iter().copied().fold(f64::INFINITY, f64::min);
         let sure: f64 = counted.iter().zip(&must).map(|(counted, must)| counted * must).sum();
-        let bound = sure + free * least + message * sum.messages / all;
+        let bound = sure + free.least(&counted) + message * sum.messages / all;
         if bound > best_time {
             best_time = bound;
             best = Counts::none(stages);
             best.add(&sum, 1.0 / all);
         }
-        if best_time >= fastest * (1.0 - CLOSE) || free == 0.0 {
+        if best_time >= fastest * (1.0 - CLOSE) {
             break;
         }
     }
