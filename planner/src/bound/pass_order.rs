@@ -233,6 +233,20 @@ impl Free {
         Self { group, blocks: must.iter().map(|must| (load - must).max(0.0)).collect() }
     }
 
+    /// How much each stage wants its group's blocks: the more, the less it counts in the mean of paths.
+    fn wanted(&self, counted: &[f64]) -> Vec<f64> {
+        let mut all = vec![(0.0, 0.0); self.blocks.len()];
+        for (group, counted) in self.group.iter().zip(counted) {
+            let (sum, stages) = &mut all[*group];
+            (*sum, *stages) = (*sum + counted, *stages + 1.0);
+        }
+        let of = |(group, counted): (&usize, &f64)| match all[*group] {
+            (sum, stages) if sum > 0.0 => (STEP * (1.0 - counted * stages / sum)).exp(),
+            _ => 1.0,
+        };
+        self.group.iter().zip(counted).map(of).collect()
+    }
+
     /// These blocks by stage, in proportion to how much each stage wants them.
     fn divided(&self, wanted: &[f64]) -> Vec<f64> {
         let mut all = vec![0.0; self.blocks.len()];
@@ -271,11 +285,7 @@ fn longest(passes: &Passes, free: &Free, parts: Parts) -> Counts {
     let mut counted = vec![0.0; stages];
     let mut all = 0.0;
     for split in 0..SPLITS {
-        let mean = counted.iter().sum::<f64>() / stages as f64;
-        let wanted: Vec<f64> = match all > 0.0 {
-            true => counted.iter().map(|count| (STEP * (1.0 - count / mean)).exp()).collect(),
-            false => vec![1.0; stages],
-        };
+        let wanted = free.wanted(&counted);
         let stage = |(free, must): (f64, &f64)| times.map(|time| time * (must + free));
         let of_stages: Vec<[f64; 3]> = free.divided(&wanted).into_iter().zip(&must).map(stage).collect();
         let (time, path) = passes.longest(&of_stages, message, &mut ends);
