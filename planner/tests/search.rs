@@ -16,6 +16,7 @@ use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::{Bytes, Seconds};
+use trainwright_timeline::draw::{Style, draw};
 
 /// A question with the usual choices: bf16, AdamW, clipping, Megatron-Core.
 fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize) -> Question {
@@ -293,6 +294,20 @@ fn remedies_of_an_infeasible_question_make_it_feasible() {
         with_blocks(with_memory(question("llama-3-8b", "dgx-h100:1", 8192 * 16, 8), 20), 16),
         &["2 nodes (16 GPUs) are enough", "sequences of 32768 tokens fit", "GPUs with "],
     );
+}
+
+/// The outline of a plan is drawn as the timeline of its forecast.
+#[test]
+fn a_drawing_of_an_outline_shows_the_whole_timeline() {
+    let found = found(&with_blocks(question("llama-3-8b", "dgx-h100:2", 8192, 64), 8));
+    for Ranked { plan, outline, .. } in &found.ranked {
+        let (_, timeline) = forecast(plan, &ClusterCosts::new(&plan.cluster)).unwrap();
+        for columns in [40, 100, 1000] {
+            let style = Style::fitting(columns);
+            assert_eq!(draw(outline, &style), draw(&timeline, &style), "{:?}", plan.mesh);
+        }
+        assert!(outline.spans.len() < timeline.spans.len() && outline.memory.is_empty());
+    }
 }
 
 /// A search whose time is up before it begins has the plan that it began with, and a bound.

@@ -10,6 +10,7 @@ use crate::verdict::{PlannerError, Progress};
 use rayon::prelude::*;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use trainwright_sim::Stop;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
@@ -38,14 +39,16 @@ pub(crate) struct Goal<'a> {
     /// How many candidates are solved at most, ending with the first that fits; `None` if the search goes on until nothing
     /// can be better.
     pub looks: Option<usize>,
+    /// Whether candidates are solved by their closed-form bound: their tight one takes longer than a first plan may.
+    pub quick: bool,
     /// Whether to stop.
-    pub out_of_time: &'a (dyn Fn() -> bool + Sync),
+    pub out_of_time: Stop<'a>,
 }
 
 impl<'a> Goal<'a> {
     /// The `keep` fastest plans of a space, or as far as the time suffices.
-    pub fn fastest(keep: usize, out_of_time: &'a (dyn Fn() -> bool + Sync)) -> Self {
-        Self { keep, layouts: &|_| true, candidates: &|_| true, looks: None, out_of_time }
+    pub fn fastest(keep: usize, out_of_time: Stop<'a>) -> Self {
+        Self { keep, layouts: &|_| true, candidates: &|_| true, looks: None, quick: false, out_of_time }
     }
 }
 
@@ -174,7 +177,7 @@ impl SearchSpace<'_> {
                     _ => {}
                 }
             }
-            let batch = next_batch(&mut heap, most, goal.looks);
+            let batch = next_batch(&mut heap, most, goal);
             if batch.is_empty() && unbounded.is_empty() {
                 explored.ended = true;
                 break;
@@ -207,18 +210,33 @@ impl SearchSpace<'_> {
                 }
             }
             let left = heap.len() + unbounded.len();
-            watch(Progress { phase: "partitions", done: total - total.min(left), total });
+            explored.bound = self.bound_so_far(&explored, &heap, &unbounded);
+            watch(Progress {
+                best: kept.first().map(|time| Seconds::from(*time)),
+                bound: explored.bound,
+                ..Progress::of("partitions", total - total.min(left), total)
+            });
             let looked = goal.looks.is_some_and(|looks| fits || explored.seen.len() >= looks);
             if looked || (goal.out_of_time)() {
                 break;
             }
         }
+        explored.bound = self.bound_so_far(&explored, &heap, &unbounded);
+        Ok(explored)
+    }
+
+    /// A time that no plan is expected to be below: neither what was solved nor what is left.
+    fn bound_so_far(
+        &self,
+        explored: &Explored,
+        heap: &BinaryHeap<Branch>,
+        unbounded: &VecDeque<usize>,
+    ) -> Option<Seconds> {
         let open = |seen: &&Seen| !matches!(seen.trial, Trial::OutOfMemory(_));
         let seen = explored.seen.iter().filter(open).map(|seen| seen.bound);
         let unbounded = unbounded.iter().map(|index| self.least_times[*index]);
         let branches = heap.peek().map(|branch| branch.bound);
-        explored.bound = seen.chain(branches).chain(unbounded).reduce(Seconds::min);
-        Ok(explored)
+        seen.chain(branches).chain(unbounded).reduce(Seconds::min)
     }
 
     /// Bounds the next layouts that may be below `most` by their layers' costs; those that cannot be are dropped.
@@ -263,7 +281,7 @@ impl SearchSpace<'_> {
         }
         Ok(match &branch.part {
             Part::Layout => self.open(&branch, goal, known, most, plan),
-            Part::Candidate(candidate) => {
+            Part::Candidate(candidate) if !goal.quick => {
                 candidate.apply_to(plan);
                 let outlook = self.model().outlook(candidate);
                 let most = most.map(|most| most / outlook.time);
@@ -271,9 +289,13 @@ impl SearchSpace<'_> {
                 let part = Part::Tight(candidate.clone());
                 Step::Tightened(Branch { bound: bound.max(branch.bound), position: branch.position, part })
             }
-            Part::Tight(candidate) => {
-                let trial = self.trial(candidate, most)?;
-                Step::Solved(Box::new(Seen { candidate: **candidate, bound: branch.bound, trial }))
+            Part::Candidate(candidate) | Part::Tight(candidate) => {
+                match self.trial(candidate, most, goal.out_of_time)? {
+                    Some(trial) => {
+                        Step::Solved(Box::new(Seen { candidate: **candidate, bound: branch.bound, trial }))
+                    }
+                    None => Step::Left(branch),
+                }
             }
         })
     }
@@ -310,15 +332,20 @@ impl SearchSpace<'_> {
 }
 
 /// The branches with the lowest bounds, as many as are worked on side by side; empty if no bound is below `most`.
-fn next_batch(heap: &mut BinaryHeap<Branch>, most: Option<Seconds>, looks: Option<usize>) -> Vec<Branch> {
+fn next_batch(heap: &mut BinaryHeap<Branch>, most: Option<Seconds>, goal: &Goal) -> Vec<Branch> {
     let mut batch = Vec::new();
     let mut work = 0;
-    let enough = if looks.is_some() { BOUNDS } else { BATCH * BOUNDS };
+    let enough = if goal.looks.is_some() { BOUNDS } else { BATCH * BOUNDS };
     while work < enough
         && let Some(branch) = heap.peek()
         && most.is_none_or(|most| branch.bound < most)
     {
-        work += if matches!(branch.part, Part::Tight(_)) { BOUNDS } else { 1 };
+        let is_solved = match branch.part {
+            Part::Layout => false,
+            Part::Candidate(_) => goal.quick,
+            Part::Tight(_) => true,
+        };
+        work += if is_solved { BOUNDS } else { 1 };
         batch.extend(heap.pop());
     }
     batch

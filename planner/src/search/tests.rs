@@ -53,7 +53,7 @@ fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
                     "{candidate:?}: {layout} of the layout, {bound} of it"
                 );
                 assert!(bound <= tight, "{candidate:?}: {bound}, and a tight one of {tight}");
-                let trial = space.trial(candidate, None).unwrap();
+                let trial = space.trial(candidate, None, &|| false).unwrap().expect("nobody stops it");
                 if let Trial::Simulated { plan, expected, .. } = &trial {
                     let held = plan_memory(plan);
                     let needs = held.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
@@ -128,7 +128,14 @@ fn the_search_finds_what_solving_everything_finds_or_faster_stages() {
         for ordered in node_orders(&question) {
             let space = SearchSpace::new(&ordered).unwrap();
             let (all, never) = (|_: &Candidate| true, || false);
-            let goal = Goal { keep: KEPT, layouts: &all, candidates: &all, looks: None, out_of_time: &never };
+            let goal = Goal {
+                keep: KEPT,
+                layouts: &all,
+                candidates: &all,
+                looks: None,
+                quick: false,
+                out_of_time: &never,
+            };
             let fastest = |seen: &[Seen]| {
                 let mut times: Vec<Picoseconds> = seen.iter().filter_map(Seen::time).collect();
                 times.sort_unstable();
@@ -179,7 +186,7 @@ fn a_search_that_begins_with_plans_finds_the_same() {
             times.truncate(KEPT);
             times
         };
-        let seeds = space.seeds().unwrap();
+        let seeds = space.seeds(&|| false).unwrap();
         assert!(seeds.iter().any(|seed| seed.time().is_some()), "{name}: none of the seeds fits");
         let number = seeds.len();
         let own = space.own(seeds);
