@@ -105,7 +105,7 @@ fn seeds_of_narrower(
         Err(error) => return Err(error),
     };
     let out_of_time = || clock.ends_narrower();
-    let goal = Goal::fastest(scope.proved, &out_of_time);
+    let goal = Goal::fastest(scope.proved, &out_of_time).in_time();
     let seeds = space.seeds(&|| clock.ends_first_plan())?;
     Ok(space.explore_from(seeds, &goal, watch)?.seen)
 }
@@ -142,7 +142,8 @@ fn plan_in_order(
     let unplanned = || clock.ends_first_plan();
     let goal = match clock.seeks_first_plan() && seeds.iter().all(|seed| seed.time().is_none()) {
         // However long it takes, until a plan fits.
-        true => Goal { looks: Some(usize::MAX), quick: true, ..Goal::fastest(1, &unplanned) },
+        true => Goal { looks: Some(usize::MAX), tight_up_to: 0, ..Goal::fastest(1, &unplanned) },
+        false if clock.is_limited() => Goal::fastest(scope.proved, &searched).in_time(),
         false => Goal::fastest(scope.proved, &searched),
     };
     let mut explored = space.explore_from(seeds, &goal, watch)?;

@@ -107,7 +107,7 @@ fn look(
         layouts: &*choice.layouts,
         candidates: &*choice.candidates,
         looks: Some(LOOKS),
-        quick: false,
+        tight_up_to: usize::MAX,
         out_of_time,
     };
     let explored = space.explore(&goal, &|_| {})?;

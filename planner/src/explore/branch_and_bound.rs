@@ -39,8 +39,9 @@ pub(crate) struct Goal<'a> {
     /// How many candidates are solved at most, ending with the first that fits; `None` if the search goes on until nothing
     /// can be better.
     pub looks: Option<usize>,
-    /// Whether candidates are solved by their closed-form bound: their tight one takes longer than a first plan may.
-    pub quick: bool,
+    /// With more ranks than this that have the same weights, candidates are solved by their closed-form bound: what a tight one
+    /// takes grows with these ranks, to seconds for tens of thousands, and nothing interrupts it.
+    pub tight_up_to: usize,
     /// Whether to stop.
     pub out_of_time: Stop<'a>,
 }
@@ -48,9 +49,29 @@ pub(crate) struct Goal<'a> {
 impl<'a> Goal<'a> {
     /// The `keep` fastest plans of a space, or as far as the time suffices.
     pub fn fastest(keep: usize, out_of_time: Stop<'a>) -> Self {
-        Self { keep, layouts: &|_| true, candidates: &|_| true, looks: None, quick: false, out_of_time }
+        Self {
+            keep,
+            layouts: &|_| true,
+            candidates: &|_| true,
+            looks: None,
+            tight_up_to: usize::MAX,
+            out_of_time,
+        }
+    }
+
+    /// The same with bounds that take no longer than a search with a time limit may be late.
+    pub fn in_time(self) -> Self {
+        Self { tight_up_to: FEW_COPIES, ..self }
+    }
+
+    /// Whether a candidate gets a tight bound before it is solved.
+    fn is_tight(&self, candidate: &Candidate) -> bool {
+        candidate.mesh.weight_copies() <= self.tight_up_to
     }
 }
+
+/// Ranks with the same weights up to which a search with a time limit computes tight bounds.
+pub(super) const FEW_COPIES: usize = 2048;
 
 /// A candidate that was solved.
 pub(crate) struct Seen {
@@ -281,7 +302,7 @@ impl SearchSpace<'_> {
         }
         Ok(match &branch.part {
             Part::Layout => self.open(&branch, goal, known, most, plan),
-            Part::Candidate(candidate) if !goal.quick => {
+            Part::Candidate(candidate) if goal.is_tight(candidate) => {
                 candidate.apply_to(plan);
                 let outlook = self.model().outlook(candidate);
                 let most = most.map(|most| most / outlook.time);
@@ -340,9 +361,9 @@ fn next_batch(heap: &mut BinaryHeap<Branch>, most: Option<Seconds>, goal: &Goal)
         && let Some(branch) = heap.peek()
         && most.is_none_or(|most| branch.bound < most)
     {
-        let is_solved = match branch.part {
+        let is_solved = match &branch.part {
             Part::Layout => false,
-            Part::Candidate(_) => goal.quick,
+            Part::Candidate(candidate) => !goal.is_tight(candidate),
             Part::Tight(_) => true,
         };
         work += if is_solved { BOUNDS } else { 1 };

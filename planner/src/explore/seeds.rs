@@ -4,7 +4,7 @@
 //! stages as fit; if possible with groups that lie alike in all nodes, so that few ranks have to be simulated. A search that
 //! starts with them has a plan whenever it is stopped, and drops what is worse from its start.
 
-use super::branch_and_bound::{Goal, Seen};
+use super::branch_and_bound::{FEW_COPIES, Goal, Seen};
 use super::search_space::SearchSpace;
 use crate::candidate::Candidate;
 use crate::verdict::{PlannerError, Progress};
@@ -48,10 +48,10 @@ impl SearchSpace<'_> {
     /// As `plan`.
     pub fn seeds(&self, out_of_time: Stop) -> Result<Vec<Seen>, PlannerError> {
         let short = |candidate: &Candidate, plan: &mut Plan| self.is_short(candidate, plan);
-        let looks: [(&Wanted, bool); 3] = [(&short, true), (&|_, _| true, true), (&|_, _| true, false)];
+        let looks: [(&Wanted, usize); 3] = [(&short, 0), (&|_, _| true, 0), (&|_, _| true, FEW_COPIES)];
         let mut seeds = Vec::new();
-        for (wanted, quick) in looks {
-            seeds = self.seeds_among(wanted, quick, out_of_time)?;
+        for (wanted, tight_up_to) in looks {
+            seeds = self.seeds_among(wanted, tight_up_to, out_of_time)?;
             if seeds.iter().any(|seed| seed.time().is_some()) {
                 break;
             }
@@ -73,7 +73,7 @@ impl SearchSpace<'_> {
     ) -> Result<Vec<Seen>, PlannerError> {
         let plan = self.any_plan();
         let layouts = |layout: &Candidate| are_alike(layout, &mut plan.clone());
-        let goal = Goal { layouts: &layouts, ..Goal::fastest(keep, out_of_time) };
+        let goal = Goal { layouts: &layouts, ..Goal::fastest(keep, out_of_time).in_time() };
         Ok(self.explore_from(seeds, &goal, watch)?.seen)
     }
 
@@ -87,7 +87,7 @@ impl SearchSpace<'_> {
     fn seeds_among(
         &self,
         wanted: &Wanted,
-        quick: bool,
+        tight_up_to: usize,
         out_of_time: Stop,
     ) -> Result<Vec<Seen>, PlannerError> {
         let likely = self.likely(wanted);
@@ -97,7 +97,7 @@ impl SearchSpace<'_> {
             layouts: &|layout| likely.contains(layout),
             candidates: &|candidate| wanted(candidate, &mut plan.clone()),
             looks: Some(LOOKS),
-            quick,
+            tight_up_to,
             out_of_time,
         };
         Ok(self.explore(&goal, &|_| {})?.seen)

@@ -134,7 +134,7 @@ fn the_search_finds_what_solving_everything_finds_or_faster_stages() {
                 layouts: &all,
                 candidates: &all,
                 looks: None,
-                quick: false,
+                tight_up_to: usize::MAX,
                 out_of_time: &never,
             };
             let fastest = |seen: &[Seen]| {

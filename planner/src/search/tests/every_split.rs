@@ -149,7 +149,7 @@ fn check(model: &str, cluster: &str, gib: f64, job: [usize; 2], improves: bool) 
         layouts: &|_| true,
         candidates: &|_| true,
         looks: None,
-        quick: false,
+        tight_up_to: usize::MAX,
         out_of_time: &|| false,
     };
     let mut explored = space.explore(&goal, &|_| {}).unwrap();
