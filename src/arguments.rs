@@ -112,7 +112,7 @@ pub struct PlanArguments {
     /// Write a page with timeline, memory and the comparison of plans; it opens in any browser, without a network
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<String>,
-    /// Stop the search after this number of seconds with the best plans so far
+    /// Stop after this number of seconds with the best plans so far, as Ctrl-C does; 0 stops with the first plan
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     pub time_limit: Option<f64>,
     /// How many plans to list, 5 at most

@@ -43,6 +43,9 @@ fn main() -> ExitCode {
 fn run() -> Result<Outcome, CliError> {
     let arguments = Arguments::try_parse()?;
     output::be_quiet(arguments.quiet);
+    if matches!(arguments.command, Command::Plan(_)) {
+        output::answer_when_interrupted();
+    }
     output::leave_nothing_when_interrupted();
     match arguments.command {
         Command::Plan(arguments) => commands::plan::run(&arguments),

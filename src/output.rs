@@ -16,8 +16,14 @@ const INTERRUPTED: i32 = 130;
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Whether the program was interrupted.
+/// Whether the program was interrupted and ends.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Whether the first signal asks for the answer so far instead of the end.
+static ANSWERS: AtomicBool = AtomicBool::new(false);
+
+/// Whether that signal has come.
+static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
 /// Temporary files that are being written.
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
@@ -32,9 +38,24 @@ pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
+/// Lets the first signal to end ask for the answer so far, see `is_asked`; the second one ends the program. To be called before
+/// `leave_nothing_when_interrupted`.
+pub fn answer_when_interrupted() {
+    ANSWERS.store(true, Ordering::SeqCst);
+}
+
+/// Whether a signal has asked for the answer so far.
+pub fn is_asked() -> bool {
+    IS_ASKED.load(Ordering::Relaxed)
+}
+
 /// Removes unfinished files when the program receives a signal to end.
 pub fn leave_nothing_when_interrupted() {
     let remove = || {
+        if ANSWERS.load(Ordering::SeqCst) && !IS_ASKED.swap(true, Ordering::SeqCst) {
+            remark("interrupted: the answer so far follows; once more to end at once");
+            return;
+        }
         IS_ENDING.store(true, Ordering::SeqCst);
         // Kept until the program has ended, so that no other file can be begun.
         let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,8 @@
 //! Progress bars, on standard error and only for people.
 
+use crate::render::words::percent;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::borrow::Cow;
 use trainwright_planner::Progress;
 
 /// Progress of a training run.
@@ -48,19 +50,19 @@ impl Bar {
             false => ProgressDrawTarget::stderr(),
         };
         let bar = ProgressBar::with_draw_target(Some(0), target);
-        let style = ProgressStyle::with_template("{msg:12} {wide_bar} {pos}/{len}");
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}");
         bar.set_style(style.expect("the template is right"));
         Bar(bar)
     }
 
     /// Moves the bar of a simulation that is run many times. May be called from several threads.
     pub fn samples(&self, done: usize, total: usize) {
-        self.show(Progress { phase: "samples", done, total });
+        self.show("samples", done, total);
     }
 
     /// Moves the bar of measuring runs.
     pub fn runs(&self, done: usize, total: usize) {
-        self.show(Progress { phase: "runs", done, total });
+        self.show("runs", done, total);
     }
 
     /// Says something above the bar.
@@ -70,20 +72,59 @@ impl Bar {
 
     /// Moves the bar of a sweep. May be called from several threads.
     pub fn points(&self, done: usize, total: usize) {
-        self.show(Progress { phase: "points", done, total });
+        self.show("points", done, total);
     }
 
-    /// Moves the bar. May be called from several threads.
-    pub fn show(&self, progress: Progress) {
-        self.0.set_length(progress.total as u64);
-        self.0.set_position(progress.done as u64);
-        self.0.set_message(progress.phase);
+    /// Moves the bar of a search, with the best plan so far. May be called from several threads.
+    pub fn search(&self, progress: &Progress) {
+        self.show(so_far(progress), progress.done, progress.total);
     }
+
+    fn show(&self, message: impl Into<Cow<'static, str>>, done: usize, total: usize) {
+        self.0.set_length(total as u64);
+        self.0.set_position(done as u64);
+        self.0.set_message(message);
+    }
+}
+
+/// How far a search is: `partitions: best 5.31 s, bound 4.86 s, gap 8.5 %, 12 s left`.
+fn so_far(progress: &Progress) -> String {
+    let best = match (progress.best, progress.bound, progress.gap()) {
+        (Some(best), Some(bound), Some(gap)) => {
+            format!("best {best}, bound {bound}, gap {} %", percent(gap))
+        }
+        (Some(best), ..) => format!("best {best}"),
+        (None, Some(bound), _) => format!("no plan yet, bound {bound}"),
+        (None, None, _) => "no plan yet".into(),
+    };
+    let left = progress.left.map_or_else(String::new, |left| format!(", {:.0} s left", left.get().ceil()));
+    format!("{}: {best}{left}", progress.phase)
 }
 
 /// The bar leaves no trace, whether there is an answer or an error.
 impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainwright_spec::units::Seconds;
+
+    #[test]
+    fn the_progress_of_a_search_has_the_best_the_bound_the_gap_and_the_time_left() {
+        let check = |best: Option<f64>, bound: Option<f64>, left: Option<f64>, expected: &str| {
+            let [best, bound, left] = [best, bound, left].map(|time| time.map(Seconds::new));
+            let progress = Progress { phase: "partitions", done: 1, total: 2, best, bound, left };
+            assert_eq!(so_far(&progress), expected);
+        };
+        check(None, None, None, "partitions: no plan yet");
+        check(None, Some(3.0), Some(1.2), "partitions: no plan yet, bound 3.00 s, 2 s left");
+        // 1 - 3/4 = 25 %.
+        check(Some(4.0), Some(3.0), None, "partitions: best 4.00 s, bound 3.00 s, gap 25.0 %");
+        check(Some(4.0), Some(4.5), Some(0.0), "partitions: best 4.00 s, bound 4.50 s, gap 0.0 %, 0 s left");
+        check(Some(4.0), None, None, "partitions: best 4.00 s");
     }
 }

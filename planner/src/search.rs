@@ -1,27 +1,28 @@
 //! The planner from question to verdict: explores the space, forecasts the best plans, and explains them.
 
+mod clock;
+mod forecasts;
 mod node_orders;
 #[cfg(test)]
 mod tests;
 
-use crate::candidate::Candidate;
 use crate::cost::CachedCosts;
-use crate::explain::{alternatives, finalists, front, infeasible, limited_by};
-use crate::explore::{Explored, Goal, SearchSpace, Seen, Trial, search_summary};
+use crate::explain::{alternatives, finalists, front, infeasible};
+use crate::explore::{Goal, SearchSpace, Seen, search_summary};
 use crate::question::{Breadth, Pins, Question};
 use crate::space::{OFFLOAD, tried_offload};
 use crate::verdict::{Found, KEPT, PlannerError, Progress, Ranked, Verdict};
+use clock::Clock;
+use forecasts::{first_forecast, ranked};
 use node_orders::{best_of, node_orders};
-use rayon::prelude::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
-use trainwright_sim::forecast;
+use trainwright_sim::Stop;
 use trainwright_spec::units::Seconds;
 
 /// How far a search goes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scope {
-    /// How long; `None`: until nothing that is left can be among the proved.
+    /// How long; `None`: until nothing that is left can be among the proved. Zero: until there is a plan, however long that
+    /// takes. Forecasts of the plans are part of the time.
     pub time: Option<Seconds>,
     /// How many of the ranked plans are proved: no other is faster than the last of these. The rest are the best of those
     /// that were seen on the way.
@@ -60,36 +61,33 @@ pub fn plan_within(
     scope: Scope,
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Verdict, PlannerError> {
-    let began = Instant::now();
-    let clock = Clock { began, limit: scope.time };
+    plan_until(question, scope, &|| false, watch)
+}
+
+/// The same, unless it is stopped before: then the best plans so far. `stop` is asked often, from several threads; once it
+/// says so, it must go on saying so.
+///
+/// # Errors
+/// As `plan`.
+pub fn plan_until(
+    question: &Question,
+    scope: Scope,
+    stop: Stop,
+    watch: &(dyn Fn(Progress) + Sync),
+) -> Result<Verdict, PlannerError> {
+    let clock = Clock::new(scope.time, stop);
+    let watch = |progress: Progress| watch(Progress { left: clock.left(), ..progress });
     if !question.cluster.is_mixed() {
-        return plan_in_order(question, scope, &clock, watch);
+        return plan_in_order(question, scope, &clock, &watch);
     }
-    let answer = |ordered: Question| {
-        let answer = plan_in_order(&ordered, scope, &clock, watch);
+    let orders = node_orders(question);
+    let shares = (1..=orders.len()).rev();
+    let answer = |(ordered, left): (Question, usize)| {
+        let answer = plan_in_order(&ordered, scope, &clock.share(left), &watch);
         (ordered.cluster, answer)
     };
-    best_of(node_orders(question).into_iter().map(answer).collect())
+    best_of(orders.into_iter().zip(shares).map(answer).collect())
 }
-
-/// When a search began, and how long it may take.
-struct Clock {
-    began: Instant,
-    limit: Option<Seconds>,
-}
-
-impl Clock {
-    /// Whether this part of the time is over; never without a limit.
-    fn has_passed(&self, part: f64) -> bool {
-        self.limit.is_some_and(|limit| self.began.elapsed().as_secs_f64() > part * limit.get())
-    }
-}
-
-/// The part of the time after which a search ends, and the forecasts of what it has found begin.
-const ON_SEARCH: f64 = 0.8;
-
-/// The part of the time that a search of a wide space spends on the space that suits the model before.
-const ON_NARROWER: f64 = 0.4;
 
 /// What came of the space that suits the model, for a search of a wider one with a time limit to begin with.
 fn seeds_of_narrower(
@@ -106,9 +104,10 @@ fn seeds_of_narrower(
         Err(PlannerError::NoCandidate { .. }) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let out_of_time = || clock.has_passed(ON_NARROWER);
-    let goal = Goal::fastest(scope.proved, &out_of_time);
-    Ok(space.explore_from(space.seeds()?, &goal, watch)?.seen)
+    let out_of_time = || clock.ends_narrower();
+    let goal = Goal::fastest(scope.proved, &out_of_time).in_time();
+    let seeds = space.seeds(&|| clock.ends_first_plan())?;
+    Ok(space.explore_from(seeds, &goal, watch)?.seen)
 }
 
 /// The answer with the nodes in the order in which they stand.
@@ -120,23 +119,46 @@ fn plan_in_order(
 ) -> Result<Verdict, PlannerError> {
     let costs = CachedCosts::new(&question.cluster);
     let is_wide = matches!(question.pins.breadth, Breadth::Usual | Breadth::Whole);
-    let seeds = match (clock.limit, is_wide) {
-        (Some(_), true) => seeds_of_narrower(question, &costs, scope, clock, watch)?,
-        _ => Vec::new(),
+    let seeds = match clock.is_limited() && is_wide {
+        true => seeds_of_narrower(question, &costs, scope, clock, watch)?,
+        false => Vec::new(),
     };
     let space = SearchSpace::sharing(question, costs)?;
-    let seeds = match (clock.limit, seeds.is_empty()) {
-        (Some(_), true) => space.seeds()?,
-        _ => space.own(seeds),
+    let seeds = space.own(seeds);
+    let seeds = match clock.is_limited() && seeds.iter().all(|seed| seed.time().is_none()) {
+        true => space.seeds(&|| clock.ends_first_plan())?,
+        false => seeds,
     };
-    let out_of_time = || clock.has_passed(1.0);
-    let searched = || clock.has_passed(ON_SEARCH);
-    let goal = Goal::fastest(scope.proved, &searched);
+    let first = match clock.is_limited() {
+        true => first_forecast(&space, &seeds, &|| clock.ends_first_plan())?,
+        false => None,
+    };
+    let seeds = match clock.is_limited() && space.has_unlike_ranks() {
+        true => space.explore_alike_ranks(seeds, scope.proved, &|| clock.ends_narrower(), watch)?,
+        false => seeds,
+    };
+    let out_of_time = || clock.is_over();
+    let searched = || clock.ends_search();
+    let unplanned = || clock.ends_first_plan();
+    let goal = match clock.seeks_first_plan() && seeds.iter().all(|seed| seed.time().is_none()) {
+        // However long it takes, until a plan fits.
+        true => Goal { looks: Some(usize::MAX), tight_up_to: 0, ..Goal::fastest(1, &unplanned) },
+        false if clock.is_limited() => Goal::fastest(scope.proved, &searched).in_time(),
+        false => Goal::fastest(scope.proved, &searched),
+    };
     let mut explored = space.explore_from(seeds, &goal, watch)?;
+    if clock.is_stopped() && !explored.ended && explored.seen.iter().all(|seen| seen.time().is_none()) {
+        // Who stops a search wants an answer.
+        let seeds = space.seeds(&|| false)?.into_iter();
+        explored.seen.extend(seeds.filter(|seed| seed.time().is_some()));
+    }
     // The way to the fastest plan may lead over some that are slower than the fastest so far.
     space.improve(&mut explored, scope.proved.max(KEPT), &searched)?;
     let search = search_summary(question, &space.legal, &explored);
-    let (ranked, tied) = ranked(&space, &explored, &out_of_time, watch)?;
+    let mut ranked = ranked(&space, &explored, clock, first, watch)?;
+    // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
+    let tied = Ranked::sort(&mut ranked, |(_, plan)| plan);
+    let nothing_fits = |search| Ok(Verdict::Infeasible(infeasible(&space, &explored, search, &out_of_time)));
     let Some((winner, best)) = ranked.first() else {
         return match &space.legal.left_out {
             _ if search.unseen > 0 => Ok(Verdict::OutOfTime(search)),
@@ -145,10 +167,10 @@ fn plan_in_order(
             }
             None => match with_offload(question) {
                 Some(wider) => match plan_in_order(&wider, scope, clock, watch)? {
-                    Verdict::Infeasible(_) => Ok(Verdict::Infeasible(infeasible(&space, &explored, search))),
+                    Verdict::Infeasible(_) => nothing_fits(search),
                     verdict => Ok(verdict),
                 },
-                None => Ok(Verdict::Infeasible(infeasible(&space, &explored, search))),
+                None => nothing_fits(search),
             },
         };
     };
@@ -156,8 +178,9 @@ fn plan_in_order(
         true => Vec::new(),
         false => alternatives(&space, &explored, winner, best, &out_of_time)?,
     };
-    let ranked = ranked.into_iter().map(|(_, plan)| plan).collect();
-    let (front, finalists) = (front(&explored, space.model())?, finalists(&explored, space.model()));
+    let ranked: Vec<Ranked> = ranked.into_iter().map(|(_, plan)| plan).collect();
+    let front = front(&explored, space.model(), &ranked, &out_of_time)?;
+    let finalists = finalists(&explored, space.model());
     Ok(Verdict::Found(Found { ranked, tied, alternatives, front, finalists, search }))
 }
 
@@ -169,43 +192,6 @@ fn with_offload(question: &Question) -> Option<Question> {
     let tried = tried_offload().filter(|kind| !question.pins.forbids(OFFLOAD, kind));
     wider.pins.only.extend(tried.map(|kind| (OFFLOAD.to_string(), kind.to_string())));
     (free && suits && wider.pins != question.pins).then_some(wider)
-}
-
-/// The fastest simulated plans with their forecasts by expected time, and how many of the first cannot be told apart. When the
-/// time is up, no forecast but that of the fastest is begun.
-fn ranked(
-    space: &SearchSpace,
-    explored: &Explored,
-    out_of_time: &(dyn Fn() -> bool + Sync),
-    watch: &(dyn Fn(Progress) + Sync),
-) -> Result<(Vec<(Candidate, Ranked)>, usize), PlannerError> {
-    let mut best: Vec<&Seen> = explored.seen.iter().filter(|seen| seen.time().is_some()).collect();
-    // Stable: of equal times, the one with the lower bound comes first.
-    best.sort_by_key(|seen| seen.time());
-    best.truncate(KEPT);
-    let done = AtomicUsize::new(0);
-    let mut ranked = best
-        .par_iter()
-        .enumerate()
-        .filter(|(place, _)| *place == 0 || !out_of_time())
-        .filter_map(|(_, seen)| match &seen.trial {
-            Trial::Simulated { plan, estimate, .. } => Some((seen.candidate, plan.as_ref(), *estimate)),
-            Trial::OutOfMemory(_) | Trial::TooSlow(_) | Trial::Undecided => None,
-        })
-        .map(|(candidate, plan, estimate)| {
-            let (forecast, _) = forecast(plan, &space.model().costs)?;
-            let limited_by = limited_by(&forecast);
-            let done = 1 + done.fetch_add(1, Ordering::Relaxed);
-            watch(Progress { phase: "simulations", done, total: best.len() });
-            let outlook = *space.model().outlook(&candidate);
-            let expected = outlook.expected(forecast.step_time);
-            let plan = plan.clone();
-            Ok((candidate, Ranked { plan, forecast, expected, estimate, limited_by, outlook }))
-        })
-        .collect::<Result<Vec<(Candidate, Ranked)>, PlannerError>>()?;
-    // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
-    let tied = Ranked::sort(&mut ranked, |(_, plan)| plan);
-    Ok((ranked, tied))
 }
 
 /// The bounds of a question's candidates alone, on one thread: for measuring how fast they are.

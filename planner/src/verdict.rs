@@ -6,19 +6,38 @@ use thiserror::Error;
 use trainwright_sim::{Deadlock, Forecast};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
+use trainwright_timeline::timeline::Timeline;
 
 /// How many plans are ranked.
 pub const KEPT: usize = 5;
 
 /// How far the search is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// What is being done: `bounds`, `partitions` or `simulations`.
+    /// What is being done: `partitions` or `simulations`.
     pub phase: &'static str,
     /// Candidates done in this phase.
     pub done: usize,
     /// Candidates of this phase, as far as known.
     pub total: usize,
+    /// The expected step time of the fastest plan so far; `None` if none was found.
+    pub best: Option<Seconds>,
+    /// A time that no plan is expected to be below; `None` if nothing is known.
+    pub bound: Option<Seconds>,
+    /// The time until the limit; `None` without one.
+    pub left: Option<Seconds>,
+}
+
+impl Progress {
+    /// That of a phase, with no plan yet.
+    pub(crate) fn of(phase: &'static str, done: usize, total: usize) -> Self {
+        Self { phase, done, total, best: None, bound: None, left: None }
+    }
+
+    /// By which part of the best plan's time the bound is below it.
+    pub fn gap(&self) -> Option<f64> {
+        self.best.zip(self.bound).map(|(best, bound)| (1.0 - bound / best).max(0.0))
+    }
 }
 
 /// The planner's answer.
@@ -28,7 +47,7 @@ pub enum Verdict {
     Found(Found),
     /// None does.
     Infeasible(Infeasible),
-    /// The time limit came before any plan that fits.
+    /// The time limit, or who asked, ended the search before any plan that fits was found.
     OutOfTime(Search),
 }
 
@@ -77,6 +96,8 @@ pub struct Ranked {
     pub estimate: Seconds,
     /// What its time goes to beyond ideal compute, the largest part first, in words.
     pub limited_by: String,
+    /// When its ranks do which pass in the simulated step, for drawings: see `trainwright_timeline::actions::outline`.
+    pub outline: Timeline,
     pub(crate) outlook: Outlook,
 }
 

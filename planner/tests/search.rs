@@ -16,6 +16,7 @@ use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::{Bytes, Seconds};
+use trainwright_timeline::draw::{Style, draw};
 
 /// A question with the usual choices: bf16, AdamW, clipping, Megatron-Core.
 fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize) -> Question {
@@ -295,6 +296,20 @@ fn remedies_of_an_infeasible_question_make_it_feasible() {
     );
 }
 
+/// The outline of a plan is drawn as the timeline of its forecast.
+#[test]
+fn a_drawing_of_an_outline_shows_the_whole_timeline() {
+    let found = found(&with_blocks(question("llama-3-8b", "dgx-h100:2", 8192, 64), 8));
+    for Ranked { plan, outline, .. } in &found.ranked {
+        let (_, timeline) = forecast(plan, &ClusterCosts::new(&plan.cluster)).unwrap();
+        for columns in [40, 100, 1000] {
+            let style = Style::fitting(columns);
+            assert_eq!(draw(outline, &style), draw(&timeline, &style), "{:?}", plan.mesh);
+        }
+        assert!(outline.spans.len() < timeline.spans.len() && outline.memory.is_empty());
+    }
+}
+
 /// A search whose time is up before it begins has the plan that it began with, and a bound.
 #[test]
 fn a_search_without_time_has_a_plan() {
@@ -305,7 +320,11 @@ fn a_search_without_time_has_a_plan() {
         let Ok(Verdict::Found(found)) = plan_within(&question, scope, &|_| {}) else { panic!("{name}") };
         let best = &found.ranked[0];
         best.plan.check("first").unwrap();
-        assert!(best.forecast.fits && best.forecast.report.peak_memory <= best.forecast.gpu_memory, "{name}");
+        // There was time for a forecast call by call, whose report counts a call's activations from its start on.
+        let (whole, _) = forecast(&best.plan, &ClusterCosts::new(&best.plan.cluster)).unwrap();
+        assert!(whole.fits && whole.report.peak_memory <= whole.gpu_memory, "{name}");
+        assert!((best.forecast.step_time / whole.step_time - 1.0).abs() < 0.01, "{name}");
+        assert!(best.forecast.fits && best.forecast.peak_memory == whole.peak_memory, "{name}");
         assert!(found.search.bound.unwrap() < best.expected, "{name}");
         assert!(found.search.unseen > 0 && found.alternatives.is_empty(), "{name}");
     };

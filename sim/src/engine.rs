@@ -106,6 +106,23 @@ pub struct Deadlock {
     pub first: OpId,
 }
 
+/// Asked again and again during long work: whether to stop it.
+pub type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Why a run that can be stopped has no outcome.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+pub enum Halt {
+    /// Its ops wait for each other.
+    #[error(transparent)]
+    Deadlock(#[from] Deadlock),
+    /// It was stopped.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// How many events pass between two questions whether to stop: about a hundredth of a second.
+const EVENTS_BETWEEN_CHECKS: usize = 1 << 13;
+
 impl Graph {
     /// An empty graph with room for `ops`.
     pub fn with_capacity(ops: usize) -> Self {
@@ -230,7 +247,15 @@ impl Graph {
     /// # Errors
     /// `Deadlock` if some op can never start.
     pub fn run(&self) -> Result<Outcome, Deadlock> {
-        Run::new(self).finish()
+        Ok(Run::new(self).finish(&|| false)?.expect("nobody stops it"))
+    }
+
+    /// The same, unless it is stopped before its end.
+    ///
+    /// # Errors
+    /// `Deadlock` as `run`, `Stopped` if `stop` said so.
+    pub fn run_until(&self, stop: Stop) -> Result<Outcome, Halt> {
+        Run::new(self).finish(stop)?.ok_or(Halt::Stopped)
     }
 }
 
@@ -312,13 +337,19 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<Outcome, Deadlock> {
+    /// `None` if it was stopped.
+    fn finish(mut self, stop: Stop) -> Result<Option<Outcome>, Deadlock> {
         for op in (0..self.graph.len() as u32).map(OpId) {
             if self.missing[op] == 0 {
                 self.post(op, Picoseconds::ZERO);
             }
         }
+        let mut events: usize = 0;
         while let Some(Reverse((now, op))) = self.next_event() {
+            events += 1;
+            if events.is_multiple_of(EVENTS_BETWEEN_CHECKS) && stop() {
+                return Ok(None);
+            }
             if op == NOBODY {
                 self.running.turn(now);
             } else if self.outcome.ended[op] == NEVER && self.running.is_due(op, now, &mut self.events) {
@@ -326,7 +357,7 @@ impl<'a> Run<'a> {
             }
         }
         match self.outcome.ended.iter().position(|end| *end == NEVER) {
-            None => Ok(self.outcome),
+            None => Ok(Some(self.outcome)),
             Some(first) => {
                 let ops = self.graph.len();
                 Err(Deadlock { stuck: ops - self.done, ops, first: OpId(first as u32) })
@@ -456,6 +487,27 @@ mod tests {
         check(5, 0, 5, 15); // posted early: waits for the transfer to start, ends with it
         check(0, 4, 4, 10); // posted during the transfer
         check(0, 30, 30, 30); // posted long after it
+    }
+
+    #[test]
+    fn a_run_ends_when_it_is_stopped() {
+        let mut graph = Graph::default();
+        let queue = graph.add_queue();
+        for _ in 0..4 * EVENTS_BETWEEN_CHECKS {
+            graph.add(queue, takes(1));
+        }
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let stop_at = |check: usize| {
+            asked.store(0, std::sync::atomic::Ordering::Relaxed);
+            let outcome =
+                graph.run_until(&|| 1 + asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == check);
+            (outcome, asked.load(std::sync::atomic::Ordering::Relaxed))
+        };
+        assert_eq!(stop_at(1), (Err(Halt::Stopped), 1));
+        assert_eq!(stop_at(3), (Err(Halt::Stopped), 3));
+        let whole = graph.run().unwrap();
+        assert_eq!(whole.ended.last(), Some(&Picoseconds(4 * EVENTS_BETWEEN_CHECKS as u64)));
+        assert_eq!(stop_at(5), (Ok(whole), 4));
     }
 
     #[test]

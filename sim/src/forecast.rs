@@ -1,7 +1,8 @@
 //! The forecast of a plan: the figures by which plans are compared.
 
 use crate::costs::{Costs, Query};
-use crate::{Deadlock, Detail, hardware_flops, simulate, step_time};
+use crate::engine::{Halt, Stop};
+use crate::{Deadlock, Detail, hardware_flops, simulate, simulate_until, step_time, step_time_until};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use trainwright_lower::memory::{NodeMemory, RankMemory, node_memory, plan_memory};
@@ -68,10 +69,32 @@ const MOST_OPS: usize = 3_000_000;
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
-    let joined = |program: &Program| Ok([step_time(program, costs)?]);
+    step_time_by(plan, |program, detail| match detail {
+        Detail::Calls => step_time(program, costs),
+        Detail::Ops => Ok(simulate(program, costs, detail)?.duration),
+    })
+}
+
+/// The same, unless it is stopped before its end.
+///
+/// # Errors
+/// As `step_time_for_ranking`; `Stopped` if `stop` said so.
+pub fn step_time_for_ranking_until(plan: &Plan, costs: &impl Costs, stop: Stop) -> Result<Picoseconds, Halt> {
+    step_time_by(plan, |program, detail| match detail {
+        Detail::Calls => step_time_until(program, costs, stop),
+        Detail::Ops => Ok(simulate_until(program, costs, detail, stop)?.duration),
+    })
+}
+
+/// A plan's step time from those of programs.
+fn step_time_by<E>(
+    plan: &Plan,
+    step_time: impl Fn(&Program, Detail) -> Result<Picoseconds, E>,
+) -> Result<Picoseconds, E> {
+    let joined = |program: &Program| Ok([step_time(program, Detail::Calls)?]);
     let [step] = match plan.cluster.node.cores {
         _ if !plan.schedule().flushes() => steady_state(plan, joined)?,
-        Some(_) => [simulate(&step_program(plan), costs, Detail::Ops)?.duration],
+        Some(_) => [step_time(&step_program(plan), Detail::Ops)?],
         None => extrapolated(plan, joined)?,
     };
     Ok(step)
@@ -136,10 +159,10 @@ const UNEVEN: f64 = 1e-6;
 /// than p, and where the data axis of a pipeline communicates in every microbatch: its queue may grow for many rounds before kernels
 /// wait for it.
 /// Tests hold it to the whole step.
-fn extrapolated<const N: usize>(
+fn extrapolated<const N: usize, E>(
     plan: &Plan,
-    times: impl Fn(&Program) -> Result<[Picoseconds; N], Deadlock>,
-) -> Result<[Picoseconds; N], Deadlock> {
+    times: impl Fn(&Program) -> Result<[Picoseconds; N], E>,
+) -> Result<[Picoseconds; N], E> {
     let shape = plan.pipeline_shape();
     let (p, m) = (shape.ranks, shape.microbatches);
     let from_file = matches!(plan.schedule, ScheduleChoice::Actions(_));
@@ -171,10 +194,10 @@ fn communicates_in_every_microbatch(plan: &Plan) -> bool {
 }
 
 /// Times between two updates where steps follow each other without a flush: what the third of three steps adds.
-fn steady_state<const N: usize>(
+fn steady_state<const N: usize, E>(
     plan: &Plan,
-    times: impl Fn(&Program) -> Result<[Picoseconds; N], Deadlock>,
-) -> Result<[Picoseconds; N], Deadlock> {
+    times: impl Fn(&Program) -> Result<[Picoseconds; N], E>,
+) -> Result<[Picoseconds; N], E> {
     let [two, three] = [2, 3].map(|steps| times(&lower_steps(plan, steps)));
     let (two, three) = (two?, three?);
     Ok(std::array::from_fn(|index| Picoseconds(three[index].0.saturating_sub(two[index].0))))
@@ -214,18 +237,56 @@ pub fn fullest(plan: &Plan, memory: &[RankMemory]) -> usize {
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline), Deadlock> {
     let program = step_program(plan);
-    let of_rank = |rank: &RankProgram| -> usize {
-        rank.calls.iter().map(|call| program.segments[call.segment].ops.len()).sum()
-    };
-    let ops: usize = program.ranks.iter().map(of_rank).sum();
-    let detail = if ops > MOST_OPS { Detail::Calls } else { Detail::Ops };
+    let detail = affordable_detail(&program);
     let timeline = simulate(&program, costs, detail)?;
-    let report = Report::new(&timeline);
     // One step alone would fill and drain the pipeline; the report shows that step, the figures are of the steady state.
     let step_time = match plan.schedule().flushes() {
         true => timeline.duration,
         false => step_time_for_ranking(plan, costs)?,
     };
+    Ok((forecast_of(plan, costs, &program, (detail, step_time, &timeline)), timeline))
+}
+
+/// The same with `detail` or less, unless it is stopped before its end.
+///
+/// # Errors
+/// As `forecast`; `Stopped` if `stop` said so.
+pub fn forecast_until(
+    plan: &Plan,
+    costs: &impl Costs,
+    detail: Detail,
+    stop: Stop,
+) -> Result<(Forecast, Timeline), Halt> {
+    let program = step_program(plan);
+    let detail = match detail {
+        Detail::Ops => affordable_detail(&program),
+        Detail::Calls => detail,
+    };
+    let timeline = simulate_until(&program, costs, detail, stop)?;
+    let step_time = match plan.schedule().flushes() {
+        true => timeline.duration,
+        false => step_time_for_ranking_until(plan, costs, stop)?,
+    };
+    Ok((forecast_of(plan, costs, &program, (detail, step_time, &timeline)), timeline))
+}
+
+/// Op by op, or call by call if there are very many.
+fn affordable_detail(program: &Program) -> Detail {
+    let of_rank = |rank: &RankProgram| -> usize {
+        rank.calls.iter().map(|call| program.segments[call.segment].ops.len()).sum()
+    };
+    let ops: usize = program.ranks.iter().map(of_rank).sum();
+    if ops > MOST_OPS { Detail::Calls } else { Detail::Ops }
+}
+
+/// The figures of a step that was simulated.
+fn forecast_of(
+    plan: &Plan,
+    costs: &impl Costs,
+    program: &Program,
+    (detail, step_time, timeline): (Detail, Picoseconds, &Timeline),
+) -> Forecast {
+    let report = Report::new(timeline);
     let step_time = Seconds::from(step_time);
     let batch = plan.job.global_batch as f64;
     let model_flops = |count| batch * plan.model.training_flops(plan.job.sequence, count);
@@ -237,8 +298,8 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
     let peak_memory = memory[fullest].total();
     let gpu_memory = plan.node(fullest).gpu.memory.value;
     let node_memory = node_memory(plan, &memory);
-    let hardware_flops = hardware_flops(&program);
-    let forecast = Forecast {
+    let hardware_flops = hardware_flops(program);
+    Forecast {
         step_time,
         tokens_per_s,
         tokens_per_s_per_gpu: tokens_per_s / plan.mesh.ranks() as f64,
@@ -248,7 +309,7 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
         mfu_full_attention: utilisation(model_flops(AttentionCount::Full)),
         mfu_causal_attention: utilisation(model_flops(AttentionCount::CausalHalved)),
         hfu: utilisation(hardware_flops),
-        recompute_time: recompute_time(&program, costs),
+        recompute_time: recompute_time(program, costs),
         detail,
         peak_memory,
         gpu_memory,
@@ -256,6 +317,5 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
         fits: peak_memory <= gpu_memory && node_memory.is_none_or(|node| node.fits()),
         memory,
         report,
-    };
-    Ok((forecast, timeline))
+    }
 }

@@ -52,11 +52,12 @@ pub mod replay;
 mod simulate;
 mod template;
 
-pub use engine::Deadlock;
+pub use engine::{Deadlock, Halt, Stop};
 pub use forecast::{
-    Forecast, QuickForecast, forecast, fullest, quick_forecast, step_program, step_time_for_ranking,
+    Forecast, QuickForecast, forecast, forecast_until, fullest, quick_forecast, step_program,
+    step_time_for_ranking, step_time_for_ranking_until,
 };
 pub use kinds::{OpTime, time_by_kind, time_by_op};
 pub use repeated::{Kind, Piece, Repeated, Waiting};
-pub use simulate::{hardware_flops, simulate, step_time};
+pub use simulate::{hardware_flops, simulate, simulate_until, step_time, step_time_until};
 pub use template::Detail;

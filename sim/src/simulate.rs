@@ -1,7 +1,7 @@
 //! Runs a program on the engine and records its timeline.
 
 use crate::costs::Costs;
-use crate::engine::{Deadlock, Graph, OpId, Outcome, QueueId, Timing, UseRange};
+use crate::engine::{Deadlock, Graph, Halt, OpId, Outcome, QueueId, Stop, Timing, UseRange};
 use crate::index::index;
 use crate::joint::turns;
 use crate::layout::{Layout, Takes, jittered};
@@ -18,12 +18,26 @@ use trainwright_timeline::timeline::{Activity, CallTrack, MemoryChange, RankTrac
 /// # Errors
 /// `Deadlock` if its ops wait for each other.
 pub fn simulate(program: &Program, costs: &impl Costs, detail: Detail) -> Result<Timeline, Deadlock> {
-    let mut flat = Flat::new(program, costs, detail);
-    let jitter = costs.conditions().jitter;
-    if detail == Detail::Ops && !jitter.is_empty() {
-        flat.graph = jittered(&flat.graph, jitter, |op| flat.node(op).1.activity);
-    }
+    let flat = Flat::new(program, costs, detail).jittered(costs, detail);
     let outcome = flat.graph.run()?;
+    Ok(flat.timeline(program, &outcome, detail))
+}
+
+/// The same, unless it is stopped before its end.
+///
+/// # Errors
+/// `Deadlock` if the program's ops wait for each other, `Stopped` if `stop` said so.
+pub fn simulate_until(
+    program: &Program,
+    costs: &impl Costs,
+    detail: Detail,
+    stop: Stop,
+) -> Result<Timeline, Halt> {
+    let flat = Flat::until(program, costs, detail, stop)?.jittered(costs, detail);
+    let outcome = flat.graph.run_until(stop)?;
+    if stop() {
+        return Err(Halt::Stopped);
+    }
     Ok(flat.timeline(program, &outcome, detail))
 }
 
@@ -32,8 +46,19 @@ pub fn simulate(program: &Program, costs: &impl Costs, detail: Detail) -> Result
 /// # Errors
 /// As `simulate`.
 pub fn step_time(program: &Program, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
-    let outcome = Flat::new(program, costs, Detail::Calls).graph.run()?;
-    Ok(outcome.ended.into_iter().max().unwrap_or(Picoseconds::ZERO))
+    Ok(end_of(Flat::new(program, costs, Detail::Calls).graph.run()?))
+}
+
+/// The same, unless it is stopped before its end.
+///
+/// # Errors
+/// As `simulate_until`.
+pub fn step_time_until(program: &Program, costs: &impl Costs, stop: Stop) -> Result<Picoseconds, Halt> {
+    Ok(end_of(Flat::until(program, costs, Detail::Calls, stop)?.graph.run_until(stop)?))
+}
+
+fn end_of(outcome: Outcome) -> Picoseconds {
+    outcome.ended.into_iter().max().unwrap_or(Picoseconds::ZERO)
 }
 
 index! {
@@ -67,9 +92,15 @@ struct Origin {
 
 impl Flat {
     pub fn new(program: &Program, costs: &impl Costs, detail: Detail) -> Self {
+        Self::until(program, costs, detail, &|| false).expect("nobody stops it")
+    }
+
+    /// The same, unless it is stopped before its end.
+    fn until(program: &Program, costs: &impl Costs, detail: Detail, stop: Stop) -> Result<Self, Halt> {
+        let unless_stopped = || if stop() { Err(Halt::Stopped) } else { Ok(()) };
         let mut costs = Remembered::new(costs);
-        let templates: Vec<Vec<Vec<Node>>> =
-            program.ranks.iter().map(|rank| templates(program, rank, &mut costs, detail)).collect();
+        let of_rank = |rank| unless_stopped().map(|()| templates(program, rank, &mut costs, detail));
+        let templates = program.ranks.iter().map(of_rank).collect::<Result<Vec<Vec<Vec<Node>>>, Halt>>()?;
         let of_rank = |(rank, templates): (&RankProgram, &Vec<Vec<Node>>)| -> usize {
             rank.calls.iter().map(|call| templates[call.segment].len()).sum()
         };
@@ -85,9 +116,19 @@ impl Flat {
             receives: Vec::new(),
         };
         for (index, (rank, templates)) in program.ranks.iter().zip(&templates).enumerate() {
+            unless_stopped()?;
             builder.add_rank(program, index, rank, templates);
         }
-        builder.finish(templates)
+        Ok(builder.finish(templates))
+    }
+
+    /// The same with the durations of jittered ops, where ops are simulated one by one.
+    fn jittered(mut self, costs: &impl Costs, detail: Detail) -> Self {
+        let jitter = costs.conditions().jitter;
+        if detail == Detail::Ops && !jitter.is_empty() {
+            self.graph = jittered(&self.graph, jitter, |op| self.node(op).1.activity);
+        }
+        self
     }
 
     /// The rank of an op, an index into `Program::ranks`.

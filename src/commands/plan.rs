@@ -7,7 +7,7 @@ use crate::inputs::calibration::confidence_of;
 use crate::progress::Bar;
 use crate::render::{json, plans, refusal, report};
 use crate::{inputs, output};
-use trainwright_planner::{Found, Question, Ranked, Scope, Verdict, plan_within, sensitivity};
+use trainwright_planner::{Found, Question, Ranked, Scope, Verdict, plan_until, sensitivity};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::units::Seconds;
@@ -24,7 +24,7 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     let verdict = {
         let bar = Bar::new();
         let scope = Scope { time: arguments.time_limit.map(Seconds::new), ..Scope::default() };
-        plan_within(&question, scope, &|progress| bar.show(progress))?
+        plan_until(&question, scope, &output::is_asked, &|progress| bar.search(&progress))?
     };
     match verdict {
         Verdict::Found(mut found) => {
@@ -88,9 +88,7 @@ fn answer(question: &Question, found: &Found, arguments: &PlanArguments) -> Resu
     if arguments.json {
         return Ok(json::found(question, found, &trust, &changes));
     }
-    let best = &found.ranked[0].plan;
-    let (_, timeline) = forecast(best, &ClusterCosts::new(&best.cluster))?;
-    Ok(plans::page(question, found, &trust, &changes, &timeline, output::columns()))
+    Ok(plans::page(question, found, &trust, &changes, output::columns()))
 }
 
 fn next_step(path: &str) -> String {

@@ -19,7 +19,7 @@
 //! `plan`, exit code 3: `verdict` is `infeasible`, and instead of `plans` and `alternatives` there are
 //! `broken`: `[ { "plans", "limit", "needs_bytes", "has_bytes" } ]` and `remedies`: `[ text ]`.
 //!
-//! `plan`, exit code 3 where the time limit came before any plan: `verdict` is `out of time`, with `question` and `search`.
+//! `plan`, exit code 3 where the time limit, or a signal, came before any plan: `verdict` is `out of time`, with `question` and `search`.
 //!
 //! `simulate`: `{ "forecast": {…}, "plan": {…} }`.
 //!

@@ -11,15 +11,13 @@ use trainwright_planner::{Found, MemoryLimit, Order, Question, Ranked, Search, S
 use trainwright_sim::likeness::Confidence;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
-use trainwright_timeline::timeline::Timeline;
 
-/// Everything that a person wants to know; `timeline` is the best plan's. `found` has at least one plan.
+/// Everything that a person wants to know. `found` has at least one plan.
 pub fn page(
     question: &Question,
     found: &Found,
     confidence: &[Confidence],
     sensitivity: &[Sensitivity],
-    timeline: &Timeline,
     columns: usize,
 ) -> String {
     let Question { model, cluster, job, stack, .. } = question;
@@ -47,7 +45,7 @@ pub fn page(
     )));
     page.push_str(&stages(&best.plan, &best.forecast));
     page.push_str(&heading("The best plan's pipeline"));
-    page.push_str(&drawing(timeline, columns));
+    page.push_str(&drawing(&best.outline, columns));
     if !found.alternatives.is_empty() {
         page.push_str(&heading("Why not something else"));
         let reasons = found.alternatives.iter();
@@ -80,7 +78,7 @@ pub fn page(
 pub fn search(search: &Search) -> String {
     let unseen = match search.unseen {
         0 => String::new(),
-        unseen => format!("; {} not looked at before the time limit", grouped(unseen as f64)),
+        unseen => format!("; {} not looked at before the search ended", grouped(unseen as f64)),
     };
     wrap(
         &format!(
@@ -108,7 +106,7 @@ fn proof(best: &Ranked, search: &Search) -> String {
             "Every candidate that could be faster by its lower bound was split by the integer program and simulated; for \
               the fastest, the simulator then tried stages that differ by a block or two."
         }
-        _ => "The time limit came before every candidate that could be faster was simulated.",
+        _ => "The search ended before every candidate that could be faster was simulated.",
     };
     let gap = percent(gap);
     wrap(

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the program ends at once and leaves no incomplete file.
+//! Ctrl-C and SIGTERM: the program ends at once and leaves no incomplete file; `plan` answers first.
 
 use crate::processes::{signal, wait_for};
 use crate::run::{ended, launched, tiny_plan};
@@ -92,4 +92,36 @@ fn interrupted_measurements_leave_nothing() {
         );
         assert_eq!(names(&folder, "."), ["plan.toml"]);
     }
+}
+
+/// A question whose search takes minutes.
+const LONG_SEARCH: &str = "plan --model deepseek-v3 --cluster hgx-h800:64 --seq 4096 --global-batch 4096 --space whole --out plan.toml";
+
+#[test]
+fn an_interrupted_search_has_the_best_plan_so_far() {
+    for name in ["-INT", "-TERM"] {
+        let folder = Folder::new();
+        let child = program(&folder.path("."), LONG_SEARCH).spawn().unwrap();
+        wait_for_handler(&child, name);
+        signal(&child, name);
+        let ran = ended(child);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert_eq!(ran.stderr, "interrupted: the answer so far follows; once more to end at once\n");
+        assert!(ran.stdout.contains("not looked at before the search ended"), "{}", ran.stdout);
+        assert_eq!(names(&folder, "."), ["plan.toml"]);
+        assert_eq!(folder.run("simulate plan.toml").code, 0);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_an_interrupted_search() {
+    let folder = Folder::new();
+    let child = program(&folder.path("."), LONG_SEARCH).spawn().unwrap();
+    wait_for_handler(&child, "-INT");
+    // Two of the same that nobody has handled yet would be one.
+    signal(&child, "-TERM");
+    signal(&child, "-INT");
+    let ran = ended(child);
+    assert_eq!((ran.code, ran.stdout.as_str()), (130, ""), "{}", ran.stderr);
+    assert!(names(&folder, ".").is_empty());
 }

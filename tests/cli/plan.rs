@@ -256,13 +256,15 @@ fn choices_without_a_plan_are_an_answer_and_unknown_ones_an_error() {
         "pins leave `tensor` nothing: only 2 is allowed, and 2 is forbidden",
     );
     check("--pin schedule=interleaved --pipeline 1", 3, "needs a pipeline of at least 2 ranks");
-    check("--time-limit 0", 0, "not looked at before the time limit");
+    check("--time-limit 0", 0, "not looked at before the search ended");
     check("--pin tensors=2", 2, "the key must be one of precision, tensor");
     check("--pin tensor", 2, "it must read like tensor=8");
-    let large = "plan --model llama-3-405b --cluster dgx-a100 --seq 2048 --global-batch 8 --time-limit 0";
-    let ran = folder.run(large);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stdout.contains("No plan was found in time"), "{}", ran.stdout);
+    let large = "plan --model llama-3-405b --cluster dgx-a100 --seq 2048 --global-batch 8";
+    for (limit, expected) in [("0", "Nothing fits"), ("1e-9", "No plan was found in time")] {
+        let ran = folder.run(&format!("{large} --time-limit {limit}"));
+        assert_eq!(ran.code, 3, "{}", ran.stderr);
+        assert!(ran.stdout.contains(expected), "{}", ran.stdout);
+    }
 }
 
 /// The table of plans names the axes that some plan has, and stays as wide as a terminal.

@@ -4,11 +4,11 @@ use super::bottleneck::limited_by;
 use super::expected_choices::{Choice, expected_choices};
 use crate::candidate::Candidate;
 use crate::cost::CostModel;
-use crate::explore::{Explored, Goal, SearchSpace, Trial, simulate};
+use crate::explore::{Explored, Goal, SearchSpace, Trial, simulate, unless_stopped};
 use crate::stages::{RankMemoryUse, stage};
 use crate::verdict::{Alternative, PlannerError, Ranked};
 use rayon::prelude::*;
-use trainwright_sim::forecast;
+use trainwright_sim::{Detail, Stop, forecast_until};
 use trainwright_spec::plan::Recompute;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -21,7 +21,7 @@ pub(crate) fn alternatives(
     explored: &Explored,
     winner: &Candidate,
     best: &Ranked,
-    out_of_time: &(dyn Fn() -> bool + Sync),
+    out_of_time: Stop,
 ) -> Result<Vec<Alternative>, PlannerError> {
     let choices = expected_choices(space.question(), *winner, &best.plan);
     let judge = |choice: &Choice| match out_of_time() {
@@ -39,7 +39,7 @@ fn judge(
     explored: &Explored,
     choice: &Choice,
     best: &Ranked,
-    out_of_time: &(dyn Fn() -> bool + Sync),
+    out_of_time: Stop,
 ) -> Result<Option<Alternative>, PlannerError> {
     let makes =
         |candidate: &Candidate| (choice.layouts)(&candidate.layout()) && (choice.candidates)(candidate);
@@ -47,7 +47,10 @@ fn judge(
     let looked = match choice.recompute {
         Some(recompute) => {
             let made: Vec<Candidate> = seen().map(|seen| seen.candidate).collect();
-            Looked { trials: with_recompute(space.model(), &made, recompute)?, infeasible_state: None }
+            Looked {
+                trials: with_recompute(space.model(), &made, recompute, out_of_time)?,
+                infeasible_state: None,
+            }
         }
         None if seen().any(|seen| seen.trial.simulated().is_some()) => Looked::default(),
         None => look(space, choice, seen().next().is_none(), out_of_time)?,
@@ -58,7 +61,8 @@ fn judge(
     let fastest = trials.iter().filter_map(|trial| trial.simulated()).min_by_key(|(_, time)| *time);
     let reason = if let Some((plan, expected)) = fastest {
         let slower = 100.0 * (Seconds::from(expected) / best.expected - 1.0);
-        let (forecast, _) = forecast(plan, &space.model().costs)?;
+        let simulated = forecast_until(plan, &space.model().costs, Detail::Ops, out_of_time);
+        let Some((forecast, _)) = unless_stopped(simulated)? else { return Ok(None) };
         let time = forecast.step_time;
         let expected = match *space.model().outlook_of(plan) == best.outlook {
             true => String::new(),
@@ -96,13 +100,14 @@ fn look(
     space: &SearchSpace,
     choice: &Choice,
     none_seen: bool,
-    out_of_time: &(dyn Fn() -> bool + Sync),
+    out_of_time: Stop,
 ) -> Result<Looked, PlannerError> {
     let goal = Goal {
         keep: 1,
         layouts: &*choice.layouts,
         candidates: &*choice.candidates,
         looks: Some(LOOKS),
+        tight_up_to: usize::MAX,
         out_of_time,
     };
     let explored = space.explore(&goal, &|_| {})?;
@@ -111,20 +116,24 @@ fn look(
     let mut trials: Vec<Trial> = explored.seen.into_iter().map(|seen| seen.trial).collect();
     if let (true, Some(candidate)) = (none_seen && trials.is_empty(), explored.infeasible_activations.first())
     {
-        trials.push(space.trial(candidate, None)?);
+        trials.extend(space.trial(candidate, None, out_of_time)?);
     }
     Ok(Looked { trials, infeasible_state })
 }
 
-/// Solves candidates with one recompute choice for every block.
+/// Solves candidates with one recompute choice for every block, as many as the time suffices for.
 fn with_recompute(
     model: &CostModel,
     candidates: &[Candidate],
     recompute: Recompute,
+    out_of_time: Stop,
 ) -> Result<Vec<Trial>, PlannerError> {
     let mut question = model.question.clone();
     question.pins.recompute = Some(recompute);
     let model = CostModel::new(&question, candidates, model.costs.clone())?;
-    let trials = candidates.iter().map(|candidate| simulate(stage(&model, candidate), &model, candidate));
-    trials.collect()
+    let trial = |candidate: &Candidate| match stage(&model, candidate, out_of_time) {
+        Some(staged) => simulate(staged, &model, candidate, out_of_time).transpose(),
+        None => None,
+    };
+    candidates.iter().filter_map(trial).collect()
 }

@@ -2,11 +2,11 @@
 
 use crate::candidate::Candidate;
 use crate::cost::CostModel;
-use crate::explore::{Explored, Seen};
-use crate::verdict::{Finalist, FrontPoint, PlannerError};
+use crate::explore::{Explored, Seen, unless_stopped};
+use crate::verdict::{Finalist, FrontPoint, PlannerError, Ranked};
 use rayon::prelude::*;
 use trainwright_lower::memory::plan_memory;
-use trainwright_sim::{forecast, fullest};
+use trainwright_sim::{Detail, Stop, forecast_until, fullest};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Picoseconds};
@@ -29,8 +29,19 @@ pub(crate) fn finalists(explored: &Explored, model: &CostModel) -> Vec<Finalist>
     finalists
 }
 
-/// The front of expected time and memory, the fastest first, with the times that the plans' forecasts have.
-pub(crate) fn front(explored: &Explored, model: &CostModel) -> Result<Vec<FrontPoint>, PlannerError> {
+/// The front of expected time and memory, the fastest first, with the times that the plans' forecasts have: those of `ranked`
+/// plans are known. Without plans whose forecasts were stopped.
+pub(crate) fn front(
+    explored: &Explored,
+    model: &CostModel,
+    ranked: &[Ranked],
+    stop: Stop,
+) -> Result<Vec<FrontPoint>, PlannerError> {
+    let detail = if ranked.iter().any(|ranked| ranked.forecast.detail == Detail::Ops) {
+        Detail::Ops
+    } else {
+        Detail::Calls
+    };
     let mut ahead: Vec<(&Candidate, &Plan)> = Vec::new();
     let mut least = None;
     for (candidate, plan) in by_time(explored) {
@@ -42,12 +53,22 @@ pub(crate) fn front(explored: &Explored, model: &CostModel) -> Result<Vec<FrontP
     }
     let point = |(candidate, plan): &(&Candidate, &Plan)| {
         let (peak_memory, headroom) = peak_memory(plan);
-        let step_time = forecast(plan, &model.costs)?.0.step_time;
+        let known = ranked.iter().find(|ranked| ranked.plan == **plan);
+        let simulate = || unless_stopped(forecast_until(plan, &model.costs, detail, stop));
+        let step_time = match known {
+            Some(known) => known.forecast.step_time,
+            None => match simulate()? {
+                Some((forecast, _)) => forecast.step_time,
+                None => return Ok(None),
+            },
+        };
         let expected = model.outlook(candidate).expected(step_time);
         let gpu_time = step_time * plan.mesh.ranks() as f64;
-        Ok(FrontPoint { plan: words(candidate, plan), step_time, expected, peak_memory, headroom, gpu_time })
+        let plan = words(candidate, plan);
+        Ok(Some(FrontPoint { plan, step_time, expected, peak_memory, headroom, gpu_time }))
     };
-    let mut points = ahead.par_iter().map(point).collect::<Result<Vec<FrontPoint>, PlannerError>>()?;
+    let points = ahead.par_iter().filter_map(|ahead| point(ahead).transpose());
+    let mut points = points.collect::<Result<Vec<FrontPoint>, PlannerError>>()?;
     points.sort_by_key(|point| Picoseconds::from(point.expected));
     Ok(thinned(points))
 }

@@ -10,6 +10,7 @@ use crate::verdict::{PlannerError, Progress};
 use rayon::prelude::*;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use trainwright_sim::Stop;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
@@ -38,16 +39,39 @@ pub(crate) struct Goal<'a> {
     /// How many candidates are solved at most, ending with the first that fits; `None` if the search goes on until nothing
     /// can be better.
     pub looks: Option<usize>,
+    /// With more ranks than this that have the same weights, candidates are solved by their closed-form bound: what a tight one
+    /// takes grows with these ranks, to seconds for tens of thousands, and nothing interrupts it.
+    pub tight_up_to: usize,
     /// Whether to stop.
-    pub out_of_time: &'a (dyn Fn() -> bool + Sync),
+    pub out_of_time: Stop<'a>,
 }
 
 impl<'a> Goal<'a> {
     /// The `keep` fastest plans of a space, or as far as the time suffices.
-    pub fn fastest(keep: usize, out_of_time: &'a (dyn Fn() -> bool + Sync)) -> Self {
-        Self { keep, layouts: &|_| true, candidates: &|_| true, looks: None, out_of_time }
+    pub fn fastest(keep: usize, out_of_time: Stop<'a>) -> Self {
+        Self {
+            keep,
+            layouts: &|_| true,
+            candidates: &|_| true,
+            looks: None,
+            tight_up_to: usize::MAX,
+            out_of_time,
+        }
+    }
+
+    /// The same with bounds that take no longer than a search with a time limit may be late.
+    pub fn in_time(self) -> Self {
+        Self { tight_up_to: FEW_COPIES, ..self }
+    }
+
+    /// Whether a candidate gets a tight bound before it is solved.
+    fn is_tight(&self, candidate: &Candidate) -> bool {
+        candidate.mesh.weight_copies() <= self.tight_up_to
     }
 }
+
+/// Ranks with the same weights up to which a search with a time limit computes tight bounds.
+pub(super) const FEW_COPIES: usize = 2048;
 
 /// A candidate that was solved.
 pub(crate) struct Seen {
@@ -174,7 +198,7 @@ impl SearchSpace<'_> {
                     _ => {}
                 }
             }
-            let batch = next_batch(&mut heap, most, goal.looks);
+            let batch = next_batch(&mut heap, most, goal);
             if batch.is_empty() && unbounded.is_empty() {
                 explored.ended = true;
                 break;
@@ -207,18 +231,33 @@ impl SearchSpace<'_> {
                 }
             }
             let left = heap.len() + unbounded.len();
-            watch(Progress { phase: "partitions", done: total - total.min(left), total });
+            explored.bound = self.bound_so_far(&explored, &heap, &unbounded);
+            watch(Progress {
+                best: kept.first().map(|time| Seconds::from(*time)),
+                bound: explored.bound,
+                ..Progress::of("partitions", total - total.min(left), total)
+            });
             let looked = goal.looks.is_some_and(|looks| fits || explored.seen.len() >= looks);
             if looked || (goal.out_of_time)() {
                 break;
             }
         }
+        explored.bound = self.bound_so_far(&explored, &heap, &unbounded);
+        Ok(explored)
+    }
+
+    /// A time that no plan is expected to be below: neither what was solved nor what is left.
+    fn bound_so_far(
+        &self,
+        explored: &Explored,
+        heap: &BinaryHeap<Branch>,
+        unbounded: &VecDeque<usize>,
+    ) -> Option<Seconds> {
         let open = |seen: &&Seen| !matches!(seen.trial, Trial::OutOfMemory(_));
         let seen = explored.seen.iter().filter(open).map(|seen| seen.bound);
         let unbounded = unbounded.iter().map(|index| self.least_times[*index]);
         let branches = heap.peek().map(|branch| branch.bound);
-        explored.bound = seen.chain(branches).chain(unbounded).reduce(Seconds::min);
-        Ok(explored)
+        seen.chain(branches).chain(unbounded).reduce(Seconds::min)
     }
 
     /// Bounds the next layouts that may be below `most` by their layers' costs; those that cannot be are dropped.
@@ -263,7 +302,7 @@ impl SearchSpace<'_> {
         }
         Ok(match &branch.part {
             Part::Layout => self.open(&branch, goal, known, most, plan),
-            Part::Candidate(candidate) => {
+            Part::Candidate(candidate) if goal.is_tight(candidate) => {
                 candidate.apply_to(plan);
                 let outlook = self.model().outlook(candidate);
                 let most = most.map(|most| most / outlook.time);
@@ -271,9 +310,13 @@ impl SearchSpace<'_> {
                 let part = Part::Tight(candidate.clone());
                 Step::Tightened(Branch { bound: bound.max(branch.bound), position: branch.position, part })
             }
-            Part::Tight(candidate) => {
-                let trial = self.trial(candidate, most)?;
-                Step::Solved(Box::new(Seen { candidate: **candidate, bound: branch.bound, trial }))
+            Part::Candidate(candidate) | Part::Tight(candidate) => {
+                match self.trial(candidate, most, goal.out_of_time)? {
+                    Some(trial) => {
+                        Step::Solved(Box::new(Seen { candidate: **candidate, bound: branch.bound, trial }))
+                    }
+                    None => Step::Left(branch),
+                }
             }
         })
     }
@@ -310,15 +353,20 @@ impl SearchSpace<'_> {
 }
 
 /// The branches with the lowest bounds, as many as are worked on side by side; empty if no bound is below `most`.
-fn next_batch(heap: &mut BinaryHeap<Branch>, most: Option<Seconds>, looks: Option<usize>) -> Vec<Branch> {
+fn next_batch(heap: &mut BinaryHeap<Branch>, most: Option<Seconds>, goal: &Goal) -> Vec<Branch> {
     let mut batch = Vec::new();
     let mut work = 0;
-    let enough = if looks.is_some() { BOUNDS } else { BATCH * BOUNDS };
+    let enough = if goal.looks.is_some() { BOUNDS } else { BATCH * BOUNDS };
     while work < enough
         && let Some(branch) = heap.peek()
         && most.is_none_or(|most| branch.bound < most)
     {
-        work += if matches!(branch.part, Part::Tight(_)) { BOUNDS } else { 1 };
+        let is_solved = match &branch.part {
+            Part::Layout => false,
+            Part::Candidate(candidate) => !goal.is_tight(candidate),
+            Part::Tight(_) => true,
+        };
+        work += if is_solved { BOUNDS } else { 1 };
         batch.extend(heap.pop());
     }
     batch

@@ -10,7 +10,7 @@
 //! Each is a plan of the same candidate, so that what bounds the candidate bounds it.
 
 use super::branch_and_bound::{Explored, Seen};
-use super::candidate_trial::Trial;
+use super::candidate_trial::{Trial, unless_stopped};
 use super::search_space::SearchSpace;
 use crate::candidate::Candidate;
 use crate::cost::enough_microbatches;
@@ -18,7 +18,7 @@ use crate::space::recompute_choices;
 use crate::stages::{MemoryLimits, moved, neighbours, second_neighbours};
 use crate::verdict::PlannerError;
 use rayon::prelude::*;
-use trainwright_sim::step_time_for_ranking;
+use trainwright_sim::{Stop, step_time_for_ranking_until};
 use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::units::{Picoseconds, Seconds};
 
@@ -97,7 +97,7 @@ impl SearchSpace<'_> {
         &self,
         explored: &mut Explored,
         keep: usize,
-        out_of_time: &(dyn Fn() -> bool + Sync),
+        out_of_time: Stop,
     ) -> Result<(), PlannerError> {
         let mut times: Vec<Picoseconds> =
             explored.seen.iter().map(|seen| seen.time().unwrap_or(UNKNOWN)).collect();
@@ -110,7 +110,8 @@ impl SearchSpace<'_> {
         let below = |seen: &&Seen| most.is_none_or(|most| seen.bound < most);
         let seen: Vec<(usize, &Seen)> =
             explored.seen.iter().enumerate().filter(|(_, seen)| below(seen)).collect();
-        let walks = seen.into_par_iter().filter_map(|(index, seen)| self.walk(index, seen));
+        let in_time = seen.into_par_iter().filter(|_| !out_of_time());
+        let walks = in_time.filter_map(|(index, seen)| self.walk(index, seen));
         let mut walks: Vec<Walk> = walks.filter(|walk| walk.may_be_below(most)).collect();
         let mut work = 0;
         while work < WORK && !out_of_time() {
@@ -124,7 +125,7 @@ impl SearchSpace<'_> {
             if open.is_empty() {
                 break;
             }
-            let steps = open.into_par_iter().map(|walk| self.look_around(walk, most));
+            let steps = open.into_par_iter().map(|walk| self.look_around(walk, most, out_of_time));
             work += steps.collect::<Result<Vec<usize>, PlannerError>>()?.into_iter().sum::<usize>();
         }
         let improved = walks.into_iter().filter(|walk| walk.improved);
@@ -182,7 +183,7 @@ impl SearchSpace<'_> {
     ///
     /// The integer program paces several stages of a rank as if all took what the slowest does. Their order tells that a long
     /// one may make up for a short one.
-    pub fn in_order(&self, candidate: &Candidate, plan: Plan) -> (Plan, Seconds, usize) {
+    pub fn in_order(&self, candidate: &Candidate, plan: Plan, out_of_time: Stop) -> (Plan, Seconds, usize) {
         let memory = MemoryLimits::of(self.model(), candidate, &plan);
         let shape = plan.pipeline_shape();
         let stages_of = |rank: usize| {
@@ -197,7 +198,7 @@ impl SearchSpace<'_> {
             let bounded = plans.map(|plan| (self.bound_of(candidate, &plan), plan));
             let mut less: Vec<(Seconds, Plan)> = bounded.filter(|(less, _)| *less < bound).collect();
             less.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
-            match less.into_iter().find(|(_, plan)| memory.fit(plan)) {
+            match less.into_iter().find(|(_, plan)| !out_of_time() && memory.fit(plan)) {
                 Some(less) => (bound, best) = less,
                 None => return (best, bound, looks),
             }
@@ -212,7 +213,12 @@ impl SearchSpace<'_> {
 
     /// Simulates the neighbours with the lowest bounds of those that may be faster than the plan and below `most`, and goes to
     /// the fastest of them if it is faster. Returns what that costs, in simulated passes.
-    fn look_around(&self, walk: &mut Walk, most: Option<Seconds>) -> Result<usize, PlannerError> {
+    fn look_around(
+        &self,
+        walk: &mut Walk,
+        most: Option<Seconds>,
+        out_of_time: Stop,
+    ) -> Result<usize, PlannerError> {
         let passes = self.simulated_passes(walk.candidate);
         let time = walk.time;
         let below = |bound: Seconds| bound < Seconds::from(time) && most.is_none_or(|most| bound < most);
@@ -220,7 +226,8 @@ impl SearchSpace<'_> {
         if walk.open.is_empty() {
             let stages = &walk.plan.stages;
             let bounded = |all: Vec<Vec<StageBlocks>>| {
-                let bounded = all.into_par_iter().map_init(
+                let in_time = all.into_par_iter().filter(|_| !out_of_time());
+                let bounded = in_time.map_init(
                     || walk.plan.clone(),
                     |plan, stages| {
                         plan.stages = stages;
@@ -234,7 +241,7 @@ impl SearchSpace<'_> {
             in_order = walk.next == Reach::InOrder;
             let ((looks, open), next) = match walk.next {
                 Reach::InOrder => {
-                    let (plan, bound, looks) = self.in_order(walk.candidate, walk.plan.clone());
+                    let (plan, bound, looks) = self.in_order(walk.candidate, walk.plan.clone(), out_of_time);
                     ((looks, vec![(bound, plan.stages)]), Reach::OneBlock)
                 }
                 Reach::OneBlock => {
@@ -262,9 +269,10 @@ impl SearchSpace<'_> {
             }
         }
         work += passes * promising.len();
-        let timed = promising.into_par_iter().map(|(bound, plan)| {
-            let time = step_time_for_ranking(&plan, &self.model().costs)?;
-            Ok((self.model().outlook(walk.candidate).expected_exactly(time), bound, plan))
+        let timed = promising.into_par_iter().filter_map(|(bound, plan)| {
+            let simulated = step_time_for_ranking_until(&plan, &self.model().costs, out_of_time);
+            let time = unless_stopped(simulated).transpose()?;
+            Some(time.map(|time| (self.model().outlook(walk.candidate).expected_exactly(time), bound, plan)))
         });
         let timed = timed.collect::<Result<Vec<(Picoseconds, Seconds, Plan)>, PlannerError>>()?;
         match timed.into_iter().min_by_key(|(time, ..)| *time) {

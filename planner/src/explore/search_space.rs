@@ -25,8 +25,8 @@ pub(crate) struct SearchSpace<'a> {
     by_promise: Vec<usize>,
     /// Whether there are several orders of ranks.
     pub(super) several_orders: bool,
-    /// What came of candidates that differ in the order of ranks alone.
-    pub(super) staged: Mutex<HashMap<String, Arc<OnceLock<Staged>>>>,
+    /// What came of candidates that differ in the order of ranks alone; `None` where that was stopped.
+    pub(super) staged: Mutex<HashMap<String, Arc<OnceLock<Option<Staged>>>>>,
 }
 
 impl<'a> SearchSpace<'a> {

@@ -13,6 +13,7 @@ use crate::space::recompute_choices;
 use crate::verdict::{Found, KEPT, Ranked, Search, Verdict};
 use rayon::prelude::*;
 use small_questions::{question, questions, two_of, whole_questions, with_errors};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use trainwright_lower::memory::{RankMemory, plan_memory};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time_for_ranking;
@@ -53,7 +54,7 @@ fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
                     "{candidate:?}: {layout} of the layout, {bound} of it"
                 );
                 assert!(bound <= tight, "{candidate:?}: {bound}, and a tight one of {tight}");
-                let trial = space.trial(candidate, None).unwrap();
+                let trial = space.trial(candidate, None, &|| false).unwrap().expect("nobody stops it");
                 if let Trial::Simulated { plan, expected, .. } = &trial {
                     let held = plan_memory(plan);
                     let needs = held.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
@@ -128,7 +129,14 @@ fn the_search_finds_what_solving_everything_finds_or_faster_stages() {
         for ordered in node_orders(&question) {
             let space = SearchSpace::new(&ordered).unwrap();
             let (all, never) = (|_: &Candidate| true, || false);
-            let goal = Goal { keep: KEPT, layouts: &all, candidates: &all, looks: None, out_of_time: &never };
+            let goal = Goal {
+                keep: KEPT,
+                layouts: &all,
+                candidates: &all,
+                looks: None,
+                tight_up_to: usize::MAX,
+                out_of_time: &never,
+            };
             let fastest = |seen: &[Seen]| {
                 let mut times: Vec<Picoseconds> = seen.iter().filter_map(Seen::time).collect();
                 times.sort_unstable();
@@ -179,7 +187,7 @@ fn a_search_that_begins_with_plans_finds_the_same() {
             times.truncate(KEPT);
             times
         };
-        let seeds = space.seeds().unwrap();
+        let seeds = space.seeds(&|| false).unwrap();
         assert!(seeds.iter().any(|seed| seed.time().is_some()), "{name}: none of the seeds fits");
         let number = seeds.len();
         let own = space.own(seeds);
@@ -190,6 +198,25 @@ fn a_search_that_begins_with_plans_finds_the_same() {
         let seen: Vec<Candidate> = from_seeds.seen.iter().map(|seen| seen.candidate).collect();
         let twice = (1..seen.len()).find(|at| seen[..*at].contains(&seen[*at]));
         assert_eq!(twice, None, "{name}: a candidate was solved twice");
+    }
+}
+
+/// Wherever a search is stopped, what it leaves counts: its bound is no higher than that of the whole search.
+#[test]
+fn a_stopped_search_proves_no_more_than_the_whole_one() {
+    for (name, question) in questions().into_iter().take(3) {
+        let space = SearchSpace::new(&question).unwrap();
+        let proved = space.explore(&Goal::fastest(KEPT, &|| false), &|_| {}).unwrap().bound.unwrap();
+        let mut ended = 0;
+        for checks in 0..3 * space.legal.layouts.len() {
+            let asked = AtomicUsize::new(0);
+            let stop = || asked.fetch_add(1, Ordering::Relaxed) >= checks;
+            let explored = space.explore(&Goal::fastest(KEPT, &stop), &|_| {}).unwrap();
+            let Some(bound) = explored.bound else { panic!("{name}: nothing is left after {checks} checks") };
+            assert!(bound <= proved, "{name}, {checks} checks: {bound}, in the end {proved}");
+            ended += usize::from(explored.ended);
+        }
+        assert_eq!(ended, 0, "{name}: a search that was not stopped");
     }
 }
 

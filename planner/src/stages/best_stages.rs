@@ -11,12 +11,14 @@ use crate::question::Question;
 use crate::space::recompute_choices;
 use std::ops::Range;
 use trainwright_lower::memory::{node_memory, plan_memory};
+use trainwright_sim::Stop;
 use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::schedule::PipelineShape;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// How long the solver may think about one candidate. It hardly ever needs a hundredth of it.
-const TIME_LIMIT: Seconds = Seconds::new(10.0);
+/// How long the solver may think about one candidate, which no stop interrupts: shortest paths then find the same split. It
+/// hardly ever needs a hundredth of it.
+const TIME_LIMIT: Seconds = Seconds::new(0.2);
 
 /// How often a problem is stated again with less memory when its answer does not fit.
 const TIGHTENINGS: usize = 3;
@@ -38,7 +40,9 @@ pub(crate) enum Staged {
 /// holds all that `plan_memory` counts, and what it refuses does not fit. Else a rank's peak depends on the choices
 /// themselves: the problem is solved as if it were least, and again with as much less memory as its answer lacks. What is
 /// refused then may still fit: `repair` looks for a plan in the ranks' memory as it is.
-pub(crate) fn stage(model: &CostModel, candidate: &Candidate) -> Staged {
+///
+/// `None` if it was stopped.
+pub(crate) fn stage(model: &CostModel, candidate: &Candidate, stop: Stop) -> Option<Staged> {
     let (question, cost) = (model.question, model.of(candidate));
     let empty = candidate.plan(question, Vec::new());
     let outlook = model.outlook(candidate);
@@ -57,6 +61,9 @@ pub(crate) fn stage(model: &CostModel, candidate: &Candidate) -> Staged {
     let shared_peak = if exact { None } else { Some(peaks.reduce(Bytes::min).unwrap_or(Bytes::ZERO)) };
     let mut reserve = Bytes::ZERO;
     for _ in 0..=TIGHTENINGS {
+        if stop() {
+            return None;
+        }
         let problem = problem(model, candidate, &empty, MemoryTerms { shared_peak, reserve });
         let outcome = partition::solve(&problem, TIME_LIMIT)
             .expect("a checked question's costs are finite and not negative, and its model has blocks");
@@ -65,26 +72,26 @@ pub(crate) fn stage(model: &CostModel, candidate: &Candidate) -> Staged {
                 let plan = Plan { stages: stage_blocks(question, &solution), ..empty.clone() };
                 let fullest = limits.fullest(&plan);
                 if fullest.fits() {
-                    return fitting(plan, solution.objective);
+                    return Some(fitting(plan, solution.objective));
                 }
                 reserve += fullest.needs - fullest.has;
             }
             Outcome::Infeasible(partition::Infeasible::Memory { stage, needs, .. }) if exact => {
                 let has = outlook.room(empty.node(stage).gpu.memory.value);
-                return Staged::OutOfMemory(RankMemoryUse { rank: stage, needs, has });
+                return Some(Staged::OutOfMemory(RankMemoryUse { rank: stage, needs, has }));
             }
             Outcome::Infeasible(_) => break,
-            Outcome::Undecided => return Staged::Undecided,
+            Outcome::Undecided => return Some(Staged::Undecided),
         }
     }
     let problem = problem(model, candidate, &empty, MemoryTerms { shared_peak, reserve: Bytes::ZERO });
-    match repair(question, &empty, &problem, meter) {
+    Some(match repair(question, &empty, &problem, meter, stop)? {
         Ok((plan, objective)) => match limits.full_step.fullest(&plan) {
             fullest if fullest.fits() => fitting(plan, objective),
             fullest => Staged::OutOfMemory(fullest),
         },
         Err(fullest) => Staged::OutOfMemory(fullest),
-    }
+    })
 }
 
 /// The memory of a candidate's ranks, with as short a step as shows all.

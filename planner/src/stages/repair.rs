@@ -7,37 +7,43 @@ use crate::partition::{LayerClass, Problem, Run, Stage};
 use crate::question::Question;
 use crate::space::recompute_choices;
 use std::cmp::Reverse;
+use trainwright_sim::Stop;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// How many blocks are moved to other stages at most.
 const MOVES: usize = 32;
 
-/// A plan that fits and its objective; or the fullest rank when stages are even and all blocks keep least.
+/// A plan that fits and its objective; or the fullest rank when stages are even and all blocks keep least. `None` if it was
+/// stopped.
 pub(super) fn repair(
     question: &Question,
     empty: &Plan,
     problem: &Problem,
     meter: &MemoryMeter,
-) -> Result<(Plan, Seconds), RankMemoryUse> {
+    stop: Stop,
+) -> Option<Result<(Plan, Seconds), RankMemoryUse>> {
     let mut draft = Draft::even(question, problem, meter, empty);
     let fullest = RankMemoryUse::fullest(&draft.ranks);
     for _ in 0..MOVES {
         if draft.fits() {
             break;
         }
+        if stop() {
+            return None;
+        }
         let of = |part: fn(&RankMemoryUse) -> Bytes| draft.ranks.iter().map(part).sum::<Bytes>();
         if of(|rank| rank.needs) > of(|rank| rank.has) {
-            return Err(fullest);
+            return Some(Err(fullest));
         }
         draft.move_block();
     }
     if !draft.fits() {
-        return Err(fullest);
+        return Some(Err(fullest));
     }
-    draft.recompute_less();
+    draft.recompute_less(stop)?;
     let objective = problem.objective(&draft.times());
-    Ok((Plan { stages: draft.plan.stages, ..empty.clone() }, objective))
+    Some(Ok((Plan { stages: draft.plan.stages, ..empty.clone() }, objective)))
 }
 
 /// Stages in the making.
@@ -141,18 +147,20 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Lets blocks recompute less as long as they fit: always a block of the slowest stage that still can.
-    fn recompute_less(&mut self) {
+    /// Lets blocks recompute less as long as they fit: always a block of the slowest stage that still can. `None` if it was
+    /// stopped.
+    fn recompute_less(&mut self, stop: Stop) -> Option<()> {
         let mut open: Vec<usize> = (0..self.lengths.len()).collect();
-        loop {
+        while !stop() {
             let times = self.times();
             let slowest = (0..open.len())
                 .max_by(|a, b| times[open[*a]].get().total_cmp(&times[open[*b]].get()).then(b.cmp(a)));
-            let Some(position) = slowest else { break };
+            let Some(position) = slowest else { return Some(()) };
             if !self.speed_up(open[position]) {
                 open.remove(position);
             }
         }
+        None
     }
 
     /// Makes one block of a stage as fast as still fits; whether any block of it can be faster.

@@ -38,7 +38,8 @@ fn staged(question: &Question) -> Vec<(Candidate, Staged)> {
     let legal = LegalCandidates::of(question).unwrap();
     let model = CostModel::new(question, &legal.layouts, CachedCosts::new(&question.cluster)).unwrap();
     let each = legal.layouts.iter().flat_map(|layout| legal.candidates(layout));
-    each.map(|candidate| (candidate, stage(&model, &candidate))).collect()
+    each.map(|candidate| (candidate, stage(&model, &candidate, &|| false).expect("nobody stops it")))
+        .collect()
 }
 
 fn fits(plan: &Plan) -> bool {

@@ -19,6 +19,23 @@ use trainwright_spec::program::Axis;
 ///   repeat after a number of ranks that g and all s·n divide, and ranks are alike again.
 pub(crate) fn representatives(plan: &Plan) -> Vec<usize> {
     let mesh = &plan.mesh;
+    let (tensor_ranks, copies) = distinct(plan);
+    let speaks = |rank: &usize| {
+        let within = mesh.within_stage(*rank);
+        within % mesh.tensor < tensor_ranks && within / mesh.tensor < copies
+    };
+    (0..mesh.ranks()).filter(speaks).collect()
+}
+
+/// How many ranks of a plan are simulated: one of each class of ranks that do the same at the same times.
+pub fn simulated_ranks(plan: &Plan) -> usize {
+    let (tensor_ranks, copies) = distinct(plan);
+    plan.mesh.pipeline * tensor_ranks * copies
+}
+
+/// How many ranks of a tensor group, and how many tensor groups of a stage, differ from each other.
+fn distinct(plan: &Plan) -> (usize, usize) {
+    let mesh = &plan.mesh;
     let gpus = plan.cluster.node.gpus.value;
     let stage = mesh.stage_ranks();
     let divides = |one: usize, other: usize| one.is_multiple_of(other) || other.is_multiple_of(one);
@@ -52,11 +69,7 @@ pub(crate) fn representatives(plan: &Plan) -> Vec<usize> {
         (false, copies) if copies.is_multiple_of(repeat) && next_stage == stage => repeat,
         (false, copies) => copies,
     };
-    let speaks = |rank: &usize| {
-        let within = mesh.within_stage(*rank);
-        within % mesh.tensor < tensor_ranks && within / mesh.tensor < copies
-    };
-    (0..mesh.ranks()).filter(speaks).collect()
+    (tensor_ranks, copies)
 }
 
 fn least_common_multiple(one: usize, other: usize) -> usize {

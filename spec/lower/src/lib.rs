@@ -60,6 +60,7 @@ mod state;
 mod step;
 mod update;
 
+pub use classes::simulated_ranks;
 pub use messages::{least_message, messages_in_line};
 pub use program::{lower, lower_every_copy, lower_every_rank, lower_steps};
 pub use stage::StageCost;

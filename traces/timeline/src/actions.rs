@@ -1,7 +1,7 @@
 //! The schedule's view of a timeline: when each rank was busy with which action.
 
 use crate::sweep::spans_of;
-use crate::timeline::{Activity, Timeline};
+use crate::timeline::{Activity, Span, Timeline};
 use trainwright_spec::program::Stream;
 use trainwright_spec::schedule::Action;
 use trainwright_spec::units::Picoseconds;
@@ -30,22 +30,38 @@ impl Extent {
 /// and of no length left out. The other streams are left out too: their messages and reductions belong to a call
 /// but may run while the next one's kernels do. A call with nothing on the compute stream has no extent.
 pub fn extents(timeline: &Timeline, rank: usize) -> Vec<Extent> {
+    let extent = |span: Span| Extent {
+        action: timeline.calls[span.call as usize].action,
+        start: span.start,
+        end: span.end,
+    };
+    calls_of(timeline, rank).into_iter().map(extent).collect()
+}
+
+/// One span for each extent of a rank's calls: the first of the call, as long as the extent.
+fn calls_of(timeline: &Timeline, rank: usize) -> Vec<Span> {
     let spans = spans_of(timeline, rank);
     let kernels = &spans[..spans.partition_point(|span| span.stream == Stream::Compute)];
-    let mut extents: Vec<Extent> = Vec::new();
-    let mut latest_call = None;
+    let mut calls: Vec<Span> = Vec::new();
     for span in kernels.iter().filter(|span| span.activity != Activity::Wait && span.start < span.end) {
-        match extents.last_mut() {
-            Some(extent) if latest_call == Some(span.call) => extent.end = span.end,
-            _ => extents.push(Extent {
-                action: timeline.calls[span.call as usize].action,
-                start: span.start,
-                end: span.end,
-            }),
+        match calls.last_mut() {
+            Some(call) if call.call == span.call => call.end = span.end,
+            _ => calls.push(*span),
         }
-        latest_call = Some(span.call);
     }
-    extents
+    calls
+}
+
+/// The timeline with one span for each extent of a call, and without memory: a drawing of it is the same.
+pub fn outline(timeline: &Timeline) -> Timeline {
+    Timeline {
+        ranks: timeline.ranks.clone(),
+        labels: timeline.labels.clone(),
+        calls: timeline.calls.clone(),
+        spans: (0..timeline.ranks.len()).flat_map(|rank| calls_of(timeline, rank)).collect(),
+        memory: Vec::new(),
+        duration: timeline.duration,
+    }
 }
 
 /// Indices into `Timeline::ranks` in the order of the rows of a picture: by pipeline rank, then by rank.

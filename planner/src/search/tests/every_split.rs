@@ -144,8 +144,14 @@ fn check(model: &str, cluster: &str, gib: f64, job: [usize; 2], improves: bool) 
     question.pins.virtual_stages = Some(1);
     question.pins.recompute = Some(Recompute::None);
     let space = SearchSpace::new(&question).unwrap();
-    let goal =
-        Goal { keep: 1, layouts: &|_| true, candidates: &|_| true, looks: None, out_of_time: &|| false };
+    let goal = Goal {
+        keep: 1,
+        layouts: &|_| true,
+        candidates: &|_| true,
+        looks: None,
+        tight_up_to: usize::MAX,
+        out_of_time: &|| false,
+    };
     let mut explored = space.explore(&goal, &|_| {}).unwrap();
     let fastest = |seen: &[Seen]| {
         let times = seen.iter().filter_map(|seen| Some((seen.time()?, seen.candidate)));
