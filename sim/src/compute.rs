@@ -7,7 +7,7 @@
 //! use trainwright_sim::compute::kernel_time;
 //! use trainwright_spec::{catalog, cluster::Gpu, precision::Precision, program::Kernel};
 //! let gpu: Gpu = toml::from_str(catalog::text("gpu", "a100-80gb-sxm").unwrap()).unwrap();
-//! let kernel = Kernel::Gemm { count: 1, m: 8192, n: 8192, k: 8192, precision: Precision::Bf16 };
+//! let kernel = Kernel::Gemm { count: 1, m: 8192, n: 8192, k: 8192, precision: Precision::Bf16, adds_to: None };
 //! let rate = kernel.flops() / kernel_time(&kernel, &gpu);
 //! assert!((240e12..300e12).contains(&rate.get()), "{rate}");
 //! ```
@@ -43,8 +43,8 @@ pub fn op_time(op: &str, kernel: &Kernel, gpu: &Gpu) -> Seconds {
 /// `Plan::check` refuses.
 fn forecast(kernel: &Kernel, gpu: &Gpu) -> Seconds {
     let running = match *kernel {
-        Kernel::Gemm { count, m, n, k, precision } => {
-            gemm::time(&gemm::Product { count, m, n, k, precision }, gpu)
+        Kernel::Gemm { count, m, n, k, precision, adds_to } => {
+            gemm::time(&gemm::Product { count, m, n, k, precision, adds_to }, gpu)
         }
         Kernel::FusedAttention(attention) => attention::time(&attention, gpu),
         Kernel::Streaming { access, read, written } => streaming::time(access, read + written, gpu),

@@ -15,7 +15,7 @@ fn gpu(name: &str) -> Gpu {
 }
 
 fn product(count: usize, m: usize, n: usize, k: usize, precision: Precision) -> Kernel {
-    Kernel::Gemm { count, m, n, k, precision }
+    Kernel::Gemm { count, m, n, k, precision, adds_to: None }
 }
 
 /// 108 multiprocessors that do exactly 2.7 TFLOP/s each, all of it reached, no launch gap, 1.4 TB/s reached of 2.
@@ -66,6 +66,16 @@ fn kernels_take_what_the_formula_says() {
     // 12 × 9 tiles are one wave of 108. Smaller tiles would need more time: 64 × 64 is at 0.83 of the rate. Memory adds as
     // the other side of a right angle: 2 · ((3072 + 1152) · 8096 + 3072 · 1152) bytes = 75.47 MB at 1.4 TB/s.
     check("one wave", product(1, 12 * 256, 9 * 128, 8096, Precision::Bf16), tile.hypot(75.47 / 1.4));
+    // Added to a result in fp32, which is read and written: 2 · (3072 + 1152) · 8096 + 8 · 3072 · 1152 = 96.71 MB.
+    let added = Kernel::Gemm {
+        count: 1,
+        m: 12 * 256,
+        n: 9 * 128,
+        k: 8096,
+        precision: Precision::Bf16,
+        adds_to: Some(Bytes::new(4.0)),
+    };
+    check("added", added, tile.hypot(96.71 / 1.4));
     // 2 · 4 · ((768 + 1152) · 8096 + 768 · 1152) = 131.4 MB.
     check("4 products", product(4, 3 * 256, 9 * 128, 8096, Precision::Bf16), tile.hypot(131.4 / 1.4));
     // 30 × 9 tiles are 2.5 waves and take 3; with 30 × 18 tiles of half the size at 0.96 of the rate, 5 waves would

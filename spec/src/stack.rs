@@ -3,7 +3,7 @@
 mod habits;
 mod host;
 
-pub use habits::{Cut, ExtraState, MemoryReport};
+pub use habits::{Cut, ExpertGates, ExtraState, MemoryReport};
 pub use host::HostTimes;
 
 use crate::catalog;
@@ -112,6 +112,17 @@ pub struct Stack {
     /// Multiprocessors of its kernels that send a token to each rank once; `None` if it has no such kernels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_multiprocessors: Option<Sourced<usize>>,
+    /// Where the outputs of experts are multiplied by their gates.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub expert_gates: ExpertGates,
+    /// Size of an element of the experts' gated activations as their inputs are kept for backward of products below 16 bits;
+    /// that of activations if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_expert_activation_element: Option<Sourced<Bytes>>,
+    /// Size of an element of the attention heads' outputs as they are kept for backward of products below 16 bits: once, for
+    /// attention and for the projection. If not given attention keeps them as activations and the projection as operands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_attention_output_element: Option<Sourced<Bytes>>,
     /// The blocks whose products stay in 16 bits when the job's are in fewer; none of them if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_blocks: Option<BaseBlocks>,
@@ -387,6 +398,8 @@ mod tests {
             ];
             let dispatch = stack.dispatch_element.iter().map(|size| &size.source);
             let dispatch = dispatch.chain(stack.dispatch_multiprocessors.iter().map(|count| &count.source));
+            let kept = [&stack.kept_expert_activation_element, &stack.kept_attention_output_element];
+            let kept = kept.into_iter().flatten().map(|size| &size.source);
             let host = stack.host.iter();
             let host = host.flat_map(|host| {
                 let always = [&host.launch.source, &host.message.source, &host.step.source];
@@ -400,7 +413,7 @@ mod tests {
                 })
                 .map(|bytes| &bytes.source);
             let selective = stack.selective_blocks.iter().map(|blocks| &blocks.source);
-            let dispatch = dispatch.chain(stack.norm_element.iter().map(|size| &size.source));
+            let dispatch = dispatch.chain(kept).chain(stack.norm_element.iter().map(|size| &size.source));
             let traffic = stack.traffic.iter().map(|traffic| &traffic.source);
             let of_stack =
                 sources.into_iter().chain(dispatch).chain(host).chain(extra).chain(selective).chain(traffic);

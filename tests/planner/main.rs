@@ -1,5 +1,7 @@
 //! The planner's plans against published plans.
 
+#[path = "../../examples/authors/table.rs"]
+mod authors;
 mod published;
 #[path = "../../examples/rivals/table.rs"]
 mod rivals;
@@ -58,5 +60,21 @@ fn gpipe_zero_and_fsdp_each_win_somewhere() {
         let line = page.lines().find(wins).unwrap_or_else(|| panic!("{rival} wins nowhere"));
         let made = settings.iter().filter(|setting| line.starts_with(&setting.begins())).map(rivals::row);
         assert_eq!(made.collect::<Vec<String>>(), [format!("{line}\n")]);
+    }
+}
+
+/// Runs whose rows take a second.
+const QUICK: [&str; 2] = ["llama2-70b-2048", "korthikanti22-t5-175b-selective-sp-64"];
+
+#[test]
+fn the_page_of_published_runs_has_todays_plans() {
+    let page = file("docs/plans.md");
+    assert!(page.contains(authors::HEAD), "the page has another head than {}", authors::HEAD);
+    for id in authors::RUNS {
+        assert!(page.contains(&format!("| {id} |")), "the page lacks {id}");
+    }
+    for id in QUICK {
+        let row = authors::row(id);
+        assert!(page.contains(&row), "docs/plans.md is out of date:\n{row}");
     }
 }

@@ -17,6 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "peers"))
 import by_calculon
 import peers
 import rows
+import search
 
 TABLE = pathlib.Path(__file__).parents[2] / "traces/published/training.csv"
 
@@ -69,6 +70,23 @@ class Calculon(unittest.TestCase):
         cells = published("zerobubble-6.2b-1f1b-mb32", data_sharding="zero3")
         with self.assertRaisesRegex(rows.NotExpressible, "zero3"):
             by_calculon.translated(read(cells))
+
+
+class Search(unittest.TestCase):
+    def test_the_executions_are_those_of_the_command(self):
+        # Two GPUs, two sequences, one network. Tensor 2: one microbatch of 1 or 2 sequences, 3 overlaps; with the three tensor
+        # communications 3 + 3 + 3 recomputes, and twice for the two of `rs_ag` that can repeat a gather: 11 * 3 * 2 = 66.
+        # Pipeline 2: 48 blocks have 10 divisors, 11 choices, microbatches of 1 or 2: 220. Data 2: sharded or not, overlapped
+        # or not, one microbatch: 11 * 4 = 44.
+        executions = list(search.executions(2, 2, 1))
+        self.assertEqual(len(executions), 66 + 220 + 44)
+        ranks = {(each["tensor_par"], each["pipeline_par"], each["data_par"]) for each in executions}
+        self.assertEqual(ranks, {(2, 1, 1), (1, 2, 1), (1, 1, 2)})
+        self.assertEqual(len({tuple(each.values()) for each in executions}), len(executions))
+
+    def test_a_batch_is_rounded_down_to_a_multiple_of_data_ranks(self):
+        batches = {each["data_par"]: each["batch_size"] for each in search.executions(4, 7, 1)}
+        self.assertEqual(batches, {1: 7, 2: 6, 4: 4})
 
 
 class Compare(unittest.TestCase):

@@ -29,7 +29,7 @@ type OpName = Option<(String, Pass)>;
 type Exchange = (OpName, Result<(CollectiveKind, CollectiveCall), bool>, u64);
 
 /// Op and shape of a `Kernel::Gemm`: count, m, n, k.
-type Product = (OpName, [usize; 4], Precision);
+type Product = (OpName, [usize; 4], (Precision, Option<u64>));
 
 impl<'a> CachedCosts<'a> {
     pub fn new(cluster: &'a Cluster) -> Self {
@@ -78,8 +78,9 @@ impl Costs for CachedCosts<'_> {
                 let exchange = (self.name(query), Err(blocking), bytes.get().to_bits());
                 known(&self.exchanges, [query.rank, to].as_slice(), exchange, find)
             }
-            QueryWork::Kernel(&Kernel::Gemm { count, m, n, k, precision }) => {
-                let product = (self.name(query), [count, m, n, k], precision);
+            QueryWork::Kernel(&Kernel::Gemm { count, m, n, k, precision, adds_to }) => {
+                let added = adds_to.map(|bytes| bytes.get().to_bits());
+                let product = (self.name(query), [count, m, n, k], (precision, added));
                 known(&self.products, &self.costs.device(query.rank), product, find)
             }
             _ => find(),

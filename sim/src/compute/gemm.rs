@@ -14,6 +14,7 @@ pub(super) struct Product {
     pub n: usize,
     pub k: usize,
     pub precision: Precision,
+    pub adds_to: Option<Bytes>,
 }
 
 /// Rows and columns of an output tile of one multiprocessor.
@@ -67,7 +68,7 @@ const OPERAND_LOADING: f64 = 12.0;
 /// w = ⌈c ⌈m / t_r⌉ ⌈n / t_c⌉ s / P⌉ waves of tiles, t_r × t_c the tile, s parts of the summed dim (1 unless all tiles
 /// fit in one wave), k₀ fill and drain, P multiprocessors, R the peak of one, φ the part of it that large products
 /// reach, e the tile's efficiency; γ the part of a single product's speed that grouped ones reach, 1 if c = 1; n bytes moved through memory at the reached bandwidth φ_m β: operands once,
-/// results once, and with a split each part's sums written and read in fp32.
+/// results once (read and written where the product adds to them), and with a split each part's sums written and read in fp32.
 /// Assumes that the library picks the best tile, one tile per multiprocessor at a time, and operands reused from the
 /// cache. Never above the peak, since φ, e and γ are at most 1.
 ///
@@ -125,11 +126,13 @@ impl Choice {
         waves * (flops_of_tile / (rate * efficiency(tile)))
     }
 
-    /// Bytes through memory: each operand and each result once, and with a split the partial sums there and back.
+    /// Bytes through memory: each operand and each result once, a result that is added to there and back, and so the partial sums of a
+    /// split.
     fn traffic(&self, product: &Product) -> Bytes {
         let (m, n, k) = (product.m as f64, product.n as f64, product.k as f64);
         let operands = (m + n) * k * product.precision.operand_bytes();
-        let results = m * n * product.precision.storage_bytes();
+        let result = product.adds_to.map_or(product.precision.storage_bytes(), |element| 2.0 * element);
+        let results = m * n * result;
         let partial_sums = match self.parts {
             1 => Bytes::ZERO,
             parts => parts as f64 * m * n * Bytes::new(4.0 + 4.0),

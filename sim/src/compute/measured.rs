@@ -172,7 +172,7 @@ fn kind_and_sizes(kernel: &Kernel) -> (Kind, Sizes) {
         }
     };
     let kind = match *kernel {
-        Kernel::Gemm { count, m, n, k, precision } => {
+        Kernel::Gemm { count, m, n, k, precision, .. } => {
             set(&[m, n, k, count]);
             Kind::Gemm(precision)
         }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     fn product(m: usize, n: usize, k: usize) -> Kernel {
-        Kernel::Gemm { count: 1, m, n, k, precision: Precision::Bf16 }
+        Kernel::Gemm { count: 1, m, n, k, precision: Precision::Bf16, adds_to: None }
     }
 
     fn check(gpu: &Gpu, kernel: &Kernel, expected: Seconds) {
@@ -235,7 +235,8 @@ mod tests {
         let mean = ((r0 * r1).ln() / 4.0 + r2.ln() / 625.0) / (2.0 / 4.0 + 1.0 / 625.0);
         check(&gpu, &inside, kernel_time(&inside, &plain) * mean.exp());
         // Nothing is known beyond, of another precision, or far from all.
-        let fp16 = Kernel::Gemm { count: 1, m: 1024, n: 4096, k: 4096, precision: Precision::Fp16 };
+        let fp16 =
+            Kernel::Gemm { count: 1, m: 1024, n: 4096, k: 4096, precision: Precision::Fp16, adds_to: None };
         for kernel in [product(8192, 4096, 4096), product(1024, 4096, 512), product(1024, 4096, 8192), fp16] {
             check(&gpu, &kernel, kernel_time(&kernel, &plain));
         }

@@ -66,7 +66,7 @@ impl Row {
         let (tokens, d, precision) = (self.tokens, self.head_dim, self.precision);
         let count = self.batch * self.heads;
         let scores = precision.storage_bytes() * (count * tokens * tokens) as f64;
-        let gemm = |m, n, k| Kernel::Gemm { count, m, n, k, precision };
+        let gemm = |m, n, k| Kernel::Gemm { count, m, n, k, precision, adds_to: None };
         let pass = |access, read: f64| Kernel::Streaming { access, read: read * scores, written: scores };
         let mut kernels = vec![
             gemm(tokens, tokens, d),

@@ -50,13 +50,13 @@ impl Row {
         let (heads, d, s) = (self.micro_batch * self.heads / self.tensor, h / self.heads, self.tokens);
         let bytes = |elements: usize| precision.storage_bytes() * elements as f64;
         let linear = |inner: usize, outer: usize| {
-            let gemm = |m, n, k| Kernel::Gemm { count: 1, m, n, k, precision };
+            let gemm = |m, n, k| Kernel::Gemm { count: 1, m, n, k, precision, adds_to: None };
             match forward {
                 true => vec![gemm(rows, outer, inner)],
                 false => vec![gemm(rows, inner, outer), gemm(inner, outer, rows)],
             }
         };
-        let heads_product = |m, n, k| Kernel::Gemm { count: heads, m, n, k, precision };
+        let heads_product = |m, n, k| Kernel::Gemm { count: heads, m, n, k, precision, adds_to: None };
         let pass = |access, read: Bytes, written: Bytes| Kernel::Streaming { access, read, written };
         let elementwise = |read, written| pass(Access::Elementwise, read, written);
         let reduction = |read, written| pass(Access::Reduction, read, written);

@@ -43,7 +43,13 @@ fn product(row: Row) -> Measured {
     let Row { count, m, n, k, precision, .. } = row;
     let kernel = format!("{} {precision}", row.family);
     let time = Seconds::new(row.time_us * 1e-6);
-    Measured::of_kernels(row.gpu, kernel, row.source, time, &[Kernel::Gemm { count, m, n, k, precision }])
+    Measured::of_kernels(
+        row.gpu,
+        kernel,
+        row.source,
+        time,
+        &[Kernel::Gemm { count, m, n, k, precision, adds_to: None }],
+    )
 }
 
 /// Query-key-value, projection and both feed-forward products; with casts, each operand is quantised before, with a pass
@@ -60,7 +66,7 @@ fn layer(row: LayerRow) -> Measured {
             "weight-gradient" => [inner, outer, tokens],
             other => panic!("unknown pass {other}"),
         };
-        kernels.push(Kernel::Gemm { count: 1, m, n, k, precision });
+        kernels.push(Kernel::Gemm { count: 1, m, n, k, precision, adds_to: None });
         let Some(quantisation) = precision.quantisation().filter(|_| row.casts == "yes") else { continue };
         for elements in [(m * k) as f64, (k * n) as f64] {
             let read = precision.storage_bytes() * elements;

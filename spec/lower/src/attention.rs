@@ -71,7 +71,13 @@ pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leav
         core.join(Piece::UpProjection, Role::Reads, core_inputs(shape, &share));
     }
     parts.push(core);
-    let joined = row(shape, "projection", leaves, share.heads * attention.value_head_dim, shape.hidden);
+    let width = share.heads * attention.value_head_dim;
+    let mut joined = row(shape, "projection", leaves, width, shape.hidden);
+    if let Some(element) = &shape.stack.kept_attention_output_element
+        && shape.precision.quantisation().is_some()
+    {
+        joined.kept = element.value * (shape.tokens() * width) as f64;
+    }
     parts.push(joined.named(Module::Projection));
     parts
 }

@@ -46,9 +46,10 @@ pub(crate) fn core(shape: &Shape, attention: &Attention) -> Part {
             scores + if shape.dropout { scores + mask } else { Bytes::ZERO }
         }
         false => {
-            // The projection keeps the output only quantised.
-            let quantised = shape.precision.quantisation().is_some();
-            let output = if quantised { shape.activations(layer.output()) } else { Bytes::ZERO };
+            // The projection keeps the output only quantised, unless it is kept once for both.
+            let apart = shape.precision.quantisation().is_some()
+                && shape.stack.kept_attention_output_element.is_none();
+            let output = if apart { shape.activations(layer.output()) } else { Bytes::ZERO };
             Bytes::new(4.0 * layer.rows() as f64) + output
         }
     };

@@ -11,6 +11,7 @@ use trainwright_spec::experts::{Gate, Move, Visits, nodes_of_a_token};
 use trainwright_spec::model::Experts;
 use trainwright_spec::plan::Piece;
 use trainwright_spec::program::{Axis, CollectiveCall, Does, Module, Value};
+use trainwright_spec::stack::ExpertGates;
 use trainwright_spec::tensor::Input;
 use trainwright_spec::units::Bytes;
 
@@ -46,7 +47,7 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
     };
     parts
         .push(grouped("expert fc1", shape.hidden, columns(&experts.expert) * width).named(Module::ExpertFc1));
-    parts.push(activation(shape, &experts.expert, visits.rows, width).named(Module::ExpertActivation));
+    parts.push(expert_activation(shape, experts, visits.rows, width).named(Module::ExpertActivation));
     let mut second = grouped("expert fc2", width, shape.hidden);
     second.join(Piece::Activation, Role::Reads, second.kept);
     parts.push(second.named(Module::ExpertFc2));
@@ -57,12 +58,15 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
         shared[0].join(Piece::Norm, Role::Reads, kept);
         parts.extend(shared);
     }
-    let mut combine =
-        Part { forward: back(shape, "combine", &moves), kept: weighed(&moves), ..Part::default() };
+    let (weighed, kept) = match shape.stack.expert_gates {
+        ExpertGates::Combine => (Weighed::Yes, weighed(&moves)),
+        ExpertGates::Activation => (Weighed::No, Bytes::ZERO),
+    };
+    let mut combine = Part { forward: back(shape, "combine", &moves), kept, ..Part::default() };
     if region {
         leave(shape, output, &mut combine);
     }
-    combine.backward.extend(there(shape, "combine", &moves, Weighed::Yes));
+    combine.backward.extend(there(shape, "combine", &moves, weighed));
     parts.push(combine.named(Module::Combine));
     parts
 }
@@ -145,6 +149,23 @@ fn mean_of_tokens(shape: &Shape) -> Part {
         backward: vec![Step::streaming("mean of tokens", means, tokens)],
         ..Part::default()
     }
+}
+
+/// The activation of experts over `rows` rows and `width` columns.
+///
+/// Where its inputs are kept in smaller elements, forward writes them beside its output and backward reads them.
+fn expert_activation(shape: &Shape, experts: &Experts, rows: usize, width: usize) -> Part {
+    let mut part = activation(shape, &experts.expert, rows, width);
+    if let Some(element) = &shape.stack.kept_expert_activation_element
+        && shape.precision.quantisation().is_some()
+    {
+        let inputs = columns(&experts.expert) * rows * width;
+        let (wide, kept) = (shape.activations(inputs), element.value * inputs as f64);
+        part.forward[0] = part.forward[0].moving(Bytes::ZERO, kept);
+        part.backward[0] = part.backward[0].moving(kept - wide, Bytes::ZERO);
+        part.kept += kept - wide;
+    }
+    part
 }
 
 /// Whether copies are those of outputs, whose gradients and those of the gates both come from them.

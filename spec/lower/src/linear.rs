@@ -240,7 +240,7 @@ pub(crate) fn weight_gradient(
 ) -> impl Iterator<Item = Step> {
     let product = Step::gemm(module, count, size, shape.precision.of_backward());
     let steps = match shape.stack.fused_gradient_accumulation {
-        true => vec![product.in_place()],
+        true => vec![product.added_to(shape.gradient_bytes())],
         false => vec![product, accumulation(shape, count * size[0] * size[1])],
     };
     steps.into_iter().map(of_weight)

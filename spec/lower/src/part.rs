@@ -79,10 +79,29 @@ impl Part {
             StepWork::Kernel { kernel: Kernel::Gemm { count, n, k, precision, .. }, .. }
                 if step.half == Half::Weight =>
             {
-                Some(precision.storage_bytes() * (count * n * k) as f64)
+                Some(precision.operand_bytes() * (count * n * k) as f64)
             }
             _ => None,
         };
         self.backward.iter().filter_map(size).reduce(|sum, size| sum + size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainwright_spec::precision::Precision;
+
+    #[test]
+    fn gradients_of_outputs_wait_for_the_second_half_as_operands() {
+        let check = |precision, expected: f64| {
+            // Two weights of 3 x 5, of 7 rows each.
+            let product = Step::gemm("fc1", 2, [3, 5, 7], precision);
+            let backward = vec![Step { half: Half::Weight, ..product }];
+            let part = Part { backward, ..Part::default() };
+            assert_eq!(part.output_gradient(), Some(Bytes::new(expected)), "{precision:?}");
+        };
+        check(Precision::Bf16, 2.0 * 2.0 * 5.0 * 7.0);
+        check(Precision::Fp8Block, 1.03125 * 2.0 * 5.0 * 7.0);
     }
 }

@@ -65,7 +65,7 @@ pub fn update_segment(plan: &Plan, LayerParameters { dense, routed }: LayerParam
 /// The first stage of a pipeline, which is all of it.
 fn stage(layers: &[LayerParameters]) -> Stage {
     // The smallest part that has both halves of backward.
-    let kernel = Kernel::Gemm { count: 1, m: 1, n: 1, k: 1, precision: Precision::Fp32 };
+    let kernel = Kernel::Gemm { count: 1, m: 1, n: 1, k: 1, precision: Precision::Fp32, adds_to: None };
     let step = |half| Step { half, ..Step::kernel("none", kernel, Bytes::ZERO) };
     let part = Part {
         module: Module::Unnamed,

@@ -76,7 +76,7 @@ impl Step {
     /// A matrix product of activations: (m × k) · (k × n), `count` times.
     pub fn gemm(module: &'static str, count: usize, [m, n, k]: [usize; 3], precision: Precision) -> Step {
         let working = precision.storage_bytes() * (count * m * n) as f64;
-        Step::kernel(module, Kernel::Gemm { count, m, n, k, precision }, working)
+        Step::kernel(module, Kernel::Gemm { count, m, n, k, precision, adds_to: None }, working)
     }
 
     /// A collective for which the next kernel waits.
@@ -113,9 +113,27 @@ impl Step {
         Step { does, ..self }
     }
 
+    /// The same kernel that goes through memory, with this much more (or less, below zero) read and written; other steps stay
+    /// as they are. The temporary memory stays: the caller counts what is written more as kept.
+    pub fn moving(mut self, more_read: Bytes, more_written: Bytes) -> Step {
+        if let StepWork::Kernel { kernel: Kernel::Streaming { read, written, .. }, .. } = &mut self.work {
+            *read += more_read;
+            *written += more_written;
+        }
+        self
+    }
+
     /// The same kernel without temporary memory.
     pub fn in_place(self) -> Step {
         self.with_working(|_| Bytes::ZERO)
+    }
+
+    /// The same product, added to a result with elements of this size instead of written to temporary memory.
+    pub fn added_to(mut self, element: Bytes) -> Step {
+        if let StepWork::Kernel { kernel: Kernel::Gemm { adds_to, .. }, .. } = &mut self.work {
+            *adds_to = Some(element);
+        }
+        self.in_place()
     }
 
     /// The same kernel with more temporary memory; collectives stay as they are.

@@ -243,6 +243,7 @@ mod tests {
     const HEADER: &str = "gpu,kernel,shape,precision,time_us,source,date,versions\n";
     const ROWS: &str = "a100-80gb-sxm,gemm,m=8 n=8 k=8,bf16,4,log,,\n\
                         a100-80gb-sxm,gemm,k=8 m=8 n=8 count=1,bf16,8,log,,\n\
+                        a100-80gb-sxm,gemm,m=8 n=8 k=8 adds_to=4,bf16,7,log,,\n\
                         a100-80gb-sxm,attention-backward,batch=2 heads=4 kv_heads=2 queries=64 keys=64 head_dim=32 \
                         mask=window:16 version=flash-2,fp16,9.5,,2025-01-01,CUDA 12\n\
                         a100-80gb-sxm,reduction,bytes=1048576,bf16,3,,,\n\
@@ -253,8 +254,8 @@ mod tests {
         let text = format!("{HEADER}{ROWS}");
         let cluster = Cluster::from_name("dgx-a100").unwrap().with_device_profile(&text, "rows.csv").unwrap();
         let profile = cluster.node.gpu.profile.clone().unwrap();
-        assert_eq!((profile.kernels.len(), profile.source.as_str()), (3, "log"));
-        let gemm = Kernel::Gemm { count: 1, m: 8, n: 8, k: 8, precision: Precision::Bf16 };
+        assert_eq!((profile.kernels.len(), profile.source.as_str()), (4, "log"));
+        let gemm = Kernel::Gemm { count: 1, m: 8, n: 8, k: 8, precision: Precision::Bf16, adds_to: None };
         let found = profile.kernels.iter().find(|measured| measured.kernel == gemm).unwrap();
         assert_eq!(found.time, Seconds::new(6e-6), "the median of 4 and 8");
         let text = toml::to_string(&cluster).unwrap();
@@ -288,7 +289,7 @@ mod tests {
     #[test]
     fn calls_that_no_profile_may_have_are_left_out() {
         let gemm = |k: usize, seconds: f64| MeasuredKernel {
-            kernel: Kernel::Gemm { count: 1, m: 8, n: 8, k, precision: Precision::Bf16 },
+            kernel: Kernel::Gemm { count: 1, m: 8, n: 8, k, precision: Precision::Bf16, adds_to: None },
             time: Seconds::new(seconds),
         };
         let calls = [gemm(8, 2e-6), gemm(8, 1e-15), gemm(8, 1e9), gemm(0, 2e-6), gemm(8, 4e-6)];

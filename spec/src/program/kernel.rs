@@ -20,6 +20,9 @@ pub enum Kernel {
         k: usize,
         /// Precision of the operands.
         precision: Precision,
+        /// Size of an element of the result if the product adds to it, so that it is read too; `None` if it is written, in the
+        /// precision that activations of `precision` are stored in.
+        adds_to: Option<Bytes>,
     },
     /// Attention in one kernel that never stores the scores (FlashAttention).
     FusedAttention(FusedAttention),

@@ -17,6 +17,18 @@ pub enum Cut {
     Weights,
 }
 
+/// Where the outputs of experts are multiplied by their gates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExpertGates {
+    /// Where the copies of a token are summed. The gradient of the gates needs the outputs, which are kept: k h elements
+    /// for each token with k experts and width h.
+    #[default]
+    Combine,
+    /// In the activation, before the second matrix, which is linear. The gradient needs what is kept for the activation.
+    Activation,
+}
+
 /// What is held for each parameter in addition to weights, gradients and optimizer as the plan has them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -22,6 +22,7 @@ pub(super) fn read(kind: &str, shape: &str, precision: Precision) -> Result<Kern
             n: sizes.number("n")?,
             k: sizes.number("k")?,
             precision,
+            adds_to: sizes.optional_number("adds_to")?.map(|bytes| Bytes::new(bytes as f64)),
         },
         "attention-forward" | "attention-backward" => {
             let head_dim = sizes.number("head_dim")?;
@@ -59,9 +60,10 @@ pub(super) fn read(kind: &str, shape: &str, precision: Precision) -> Result<Kern
 /// directions together.
 pub(super) fn write(kernel: &Kernel) -> (&'static str, String, Precision) {
     match *kernel {
-        Kernel::Gemm { count, m, n, k, precision } => {
+        Kernel::Gemm { count, m, n, k, precision, adds_to } => {
             let count = if count == 1 { String::new() } else { format!("count={count} ") };
-            ("gemm", format!("{count}m={m} n={n} k={k}"), precision)
+            let adds_to = adds_to.map_or(String::new(), |bytes| format!(" adds_to={}", bytes.get()));
+            ("gemm", format!("{count}m={m} n={n} k={k}{adds_to}"), precision)
         }
         Kernel::FusedAttention(attention) => {
             let FusedAttention { batch, heads, kv_heads, queries, keys, head_dim, value_head_dim, .. } =
@@ -141,6 +143,10 @@ impl<'a> Sizes<'a> {
         let value = self.word(name).ok_or_else(|| format!("{} needs `{name}`", with_article(self.kind)))?;
         let number = value.parse().ok().filter(|number| *number > 0);
         number.ok_or_else(|| format!("`{name}={value}` is no whole number above 0"))
+    }
+
+    fn optional_number(&mut self, name: &str) -> Result<Option<usize>, String> {
+        if self.words.contains_key(name) { self.number(name).map(Some) } else { Ok(None) }
     }
 
     fn number_or(&mut self, name: &str, otherwise: usize) -> Result<usize, String> {

@@ -154,10 +154,10 @@ impl Call {
     fn gemm(&self, first: usize, precision: Precision) -> Option<Kernel> {
         match (self.sizes.get(first)?.as_slice(), self.sizes.get(first + 1)?.as_slice()) {
             ([m, k], [k_right, n]) if k == k_right => {
-                Some(Kernel::Gemm { count: 1, m: *m, n: *n, k: *k, precision })
+                Some(Kernel::Gemm { count: 1, m: *m, n: *n, k: *k, precision, adds_to: None })
             }
             ([count, m, k], [count_right, k_right, n]) if k == k_right && count == count_right => {
-                Some(Kernel::Gemm { count: *count, m: *m, n: *n, k: *k, precision })
+                Some(Kernel::Gemm { count: *count, m: *m, n: *n, k: *k, precision, adds_to: None })
             }
             _ => None,
         }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     fn product(count: usize, m: usize, n: usize, k: usize) -> Kernel {
-        Kernel::Gemm { count, m, n, k, precision: Precision::Bf16 }
+        Kernel::Gemm { count, m, n, k, precision: Precision::Bf16, adds_to: None }
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn operators_with_shapes_are_a_profile() {
     let count = |wanted: &dyn Fn(&Kernel) -> bool| {
         profile.kernels.iter().filter(|measured| wanted(&measured.kernel)).count()
     };
-    let product = |m, n, k| Kernel::Gemm { count: 1, m, n, k, precision: Precision::Fp32 };
+    let product = |m, n, k| Kernel::Gemm { count: 1, m, n, k, precision: Precision::Fp32, adds_to: None };
     // Forward of the four layers, and of the head, which is as large as the third; each has a product for its input's and
     // one for its weight's gradient.
     for kernel in
@@ -114,7 +114,7 @@ fn kernels_get_the_shape_of_the_operator_that_launched_them() {
     };
     let text = format!(r#"{{"traceEvents":[{operator},{},{}]}}"#, kernel(10.0, 5.0), kernel(20.0, 2.0));
     let step = read(&text, "trace").unwrap();
-    let expected = Kernel::Gemm { count: 1, m: 64, n: 16, k: 32, precision: Precision::Bf16 };
+    let expected = Kernel::Gemm { count: 1, m: 64, n: 16, k: 32, precision: Precision::Bf16, adds_to: None };
     let [found] = step.kernels.as_slice() else { panic!("{:?}", step.kernels) };
     assert_eq!(found.kernel, expected);
     assert!((found.time.get() - 7e-6).abs() < 1e-15);

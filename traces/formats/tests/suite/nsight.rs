@@ -40,7 +40,7 @@ fn kernels_and_copies_add_up_by_kind() {
 #[test]
 fn shapes_are_those_of_the_innermost_operator_around_the_launch() {
     let profile = step(Some(Precision::Bf16)).profile("export").unwrap();
-    let product = |m, n, k| Kernel::Gemm { count: 1, m, n, k, precision: Precision::Bf16 };
+    let product = |m, n, k| Kernel::Gemm { count: 1, m, n, k, precision: Precision::Bf16, adds_to: None };
     let time = |kernel: Kernel| {
         let found = profile.kernels.iter().find(|measured| measured.kernel == kernel);
         found.unwrap_or_else(|| panic!("{kernel:?} is not in {profile:?}")).time

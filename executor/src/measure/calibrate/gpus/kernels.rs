@@ -152,7 +152,7 @@ fn products(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, D
     let mut rows = Vec::new();
     let mut add = |[m, n, k]: [usize; 3], precision, timed: Result<_, DeviceError>| match timed {
         Ok(seconds) => {
-            rows.push(row(Kernel::Gemm { count: 1, m, n, k, precision }, seconds));
+            rows.push(row(Kernel::Gemm { count: 1, m, n, k, precision, adds_to: None }, seconds));
             Ok(())
         }
         Err(DeviceError::NoAlgorithm(_)) => Ok(()),
