@@ -85,7 +85,7 @@ mod tests {
     fn the_block_that_exceeds_a_stages_weights_stays_on_it() {
         // A block of LLaMA 3 8B has 4 x 4096^2 + 3 x 14336 x 4096 = 243 M weights, the head 525 M = 2.16 blocks: 34.16 / 8 =
         // 4.27 a stage, exceeded with blocks 5, 9, 13, 18, 22, 26 and 30.
-        let model = Model::from_name("llama-3-8b").unwrap();
+        let model = trainwright_spec::model::preset::preset("llama-3-8b").unwrap();
         assert_eq!(by_weights(&model, 8), [5, 4, 4, 5, 4, 4, 4, 2]);
         assert_eq!(by_weights(&model, 1), [32]);
         // 1.07 a stage: the first and the 15th take two blocks, which leaves the last two none. The head needs one of them; the
