@@ -31,7 +31,7 @@ pub fn kind(plan: &Plan) -> Kind {
     };
     Kind {
         experts: plan.model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_))),
-        generation: plan.cluster.node.gpu.generation.name().into(),
+        generation: plan.cluster.node.gpu.family().into(),
         precision: precision.name().into(),
         spread: Spread::of(&plan.mesh, plan.cluster.node.gpus.value),
     }

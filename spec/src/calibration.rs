@@ -12,7 +12,7 @@
 //!
 //! [[factors]]
 //! parameter = "matrix"
-//! of = "any"                            # of each owner without a factor: the family's mean
+//! of = "any"                            # of each owner without a factor: the mean of the owners that were seen
 //! factor = 0.97
 //! ```
 //!
@@ -58,7 +58,7 @@ pub struct Parameter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
-    /// A generation of GPUs.
+    /// A generation of NVIDIA GPUs; other chips have no such factor.
     Generation,
     /// A stack.
     Stack,
@@ -203,7 +203,12 @@ impl Parameter {
     /// The entry that has this parameter when `stack` runs on `cluster`; `None` if there is no such entry.
     pub fn owner(&self, cluster: &Cluster, stack: &Stack) -> Option<String> {
         match self.of {
-            Owner::Generation => Some(cluster.node.gpu.generation.name().into()),
+            // The runs behind the factors are of CUDA kernels. They say nothing of programs that XLA compiles, whose
+            // catalog figures are those of whole steps, or of figures that were never measured.
+            Owner::Generation => {
+                let gpu = &cluster.node.gpu;
+                gpu.library.is_none().then(|| gpu.family().into())
+            }
             Owner::Stack if self.name == "traffic" => stack.traffic.as_ref().map(|_| stack.name.clone()),
             Owner::Stack if self.name == "collective" => {
                 stack.host.as_ref().and_then(|host| host.collective.as_ref()).map(|_| stack.name.clone())
@@ -456,6 +461,10 @@ mod tests {
         assert!((memory("dgx-h100:2") - 0.8).abs() < 1e-12);
         assert_eq!(calibration.factor("memory", "volta"), Some(0.8));
         assert_eq!(calibration.factor("matrix", "ampere"), None);
+        // The catalog gives other vendors' chips an NVIDIA generation only for NCCL's tables.
+        for other in ["tpu-v5p-host:2", "azure-nd-mi300x-v5:2", "aws-trn2:1"] {
+            assert_eq!(memory(other), 1.0, "{other}");
+        }
     }
 
     #[test]

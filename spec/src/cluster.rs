@@ -308,6 +308,13 @@ pub struct AttentionReached {
     pub backward: Sourced<f64>,
 }
 
+impl Gpu {
+    /// The chips whose kernels are alike: an NVIDIA GPU's generation; for another vendor's chip the name of its library.
+    pub fn family(&self) -> &str {
+        self.library.as_deref().unwrap_or(self.generation.name())
+    }
+}
+
 impl Interconnect {
     /// Bandwidth of large collectives over all of one GPU's links together.
     pub fn achieved(&self) -> BytesPerSecond {

@@ -12,7 +12,7 @@ pub enum Cut {
     /// The same number to each; where that leaves a rest, embedding and head count as a block each if it then comes out even.
     #[default]
     Blocks,
-    /// Block by block to a stage until what is there, in weights of matrix products and the head's among them, would be
+    /// Block by block to a stage until what is there and before, in weights of matrix products and the head's among them, is
     /// more than its share.
     Weights,
 }

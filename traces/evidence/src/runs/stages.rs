@@ -36,8 +36,10 @@ fn by_blocks(layers: usize, stages: usize) -> Vec<usize> {
     sizes
 }
 
-/// Blocks in the order of the model, each to the stage at hand, until the weights so far would exceed
+/// Blocks in the order of the model, each to the stage at hand, up to the block with which the weights so far reach
 /// (i + 1) / s of all on stage i. The head's weights count, the embedding's do not: it multiplies nothing.
+/// Source: huggingface/nanotron, `src/nanotron/models/base.py`, `build_model`, where they must exceed it; but 16 blocks
+/// whose head weighs four of them are measured as if 5, 10 and 15 blocks ended a stage of four.
 fn by_weights(model: &Model, stages: usize) -> Vec<usize> {
     let blocks: Vec<f64> = model
         .blocks
@@ -56,11 +58,21 @@ fn by_weights(model: &Model, stages: usize) -> Vec<usize> {
     let mut sizes = vec![0; stages];
     let (mut so_far, mut stage) = (0.0, 0);
     for block in blocks {
+        sizes[stage] += 1;
         so_far += block;
-        if stage + 1 < stages && so_far > all * (stage + 1) as f64 / stages as f64 {
+        if stage + 1 < stages && so_far >= all * (stage + 1) as f64 / stages as f64 {
             stage += 1;
         }
-        sizes[stage] += 1;
+    }
+    // That software has the head's norm, casts or loss on stages that are left without a block. Plans have them with the
+    // head on the last stage, so a stage in front of it needs a block.
+    for empty in 0..stages.saturating_sub(1) {
+        if sizes[empty] == 0
+            && let Some(rich) = (0..empty).rev().find(|stage| sizes[*stage] > 1)
+        {
+            sizes[rich] -= 1;
+            sizes[empty] += 1;
+        }
     }
     sizes
 }
@@ -68,6 +80,20 @@ fn by_weights(model: &Model, stages: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_block_that_exceeds_a_stages_weights_stays_on_it() {
+        // A block of LLaMA 3 8B has 4 x 4096^2 + 3 x 14336 x 4096 = 243 M weights, the head 525 M = 2.16 blocks: 34.16 / 8 =
+        // 4.27 a stage, exceeded with blocks 5, 9, 13, 18, 22, 26 and 30.
+        let model = trainwright_spec::model::preset::preset("llama-3-8b").unwrap();
+        assert_eq!(by_weights(&model, 8), [5, 4, 4, 5, 4, 4, 4, 2]);
+        assert_eq!(by_weights(&model, 1), [32]);
+        // 1.07 a stage: the first and the 15th take two blocks, which leaves the last two none. The head needs one of them; the
+        // other gets a block of the 15th.
+        let sizes = by_weights(&model, 32);
+        assert_eq!((sizes[0], sizes[14], sizes[30], sizes[31]), (2, 1, 1, 0));
+        assert_eq!(sizes.iter().sum::<usize>(), 32);
+    }
 
     #[test]
     fn blocks_are_cut_evenly_and_the_ends_count_if_that_makes_it_even() {
