@@ -6,7 +6,8 @@ use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use trainwright_executor::StopRequest;
 
 /// Columns of drawings without a terminal.
 const COLUMNS: usize = 100;
@@ -32,9 +33,23 @@ pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
+/// The run that a first signal ends after a step.
+static RUN: OnceLock<StopRequest> = OnceLock::new();
+
+/// Lets the first signal to end stop this run after a step, with a checkpoint. A second one ends the program at once, and
+/// so does one before the first step.
+pub fn save_when_interrupted(run: &StopRequest) {
+    // A program has one run.
+    let _ = RUN.set(run.clone());
+}
+
 /// Removes unfinished files when the program receives a signal to end.
 pub fn leave_nothing_when_interrupted() {
     let remove = || {
+        if RUN.get().is_some_and(StopRequest::request) {
+            remark("the run ends after this step with a checkpoint; another signal ends it at once");
+            return;
+        }
         IS_ENDING.store(true, Ordering::SeqCst);
         // Kept until the program has ended, so that no other file can be begun.
         let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);

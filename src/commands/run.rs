@@ -26,6 +26,9 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     if let (Some(place), None) = (&place, arguments.threads) {
         settings.threads = inputs::launched::threads(place.world)?;
     }
+    if settings.saving.is_some() {
+        output::save_when_interrupted(&settings.stop);
+    }
     let silent = arguments.json || place.as_ref().is_some_and(|place| place.rank > 0);
     let print = |text: &str| if silent { Ok(()) } else { output::print(text) };
     print(&training::title(&plan, &tokens))?;
@@ -43,12 +46,13 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     };
     drop(bar);
     printed?;
+    let end = if settings.stop.has_stopped() { Outcome::Interrupted } else { Outcome::Done };
     // Rank 0 alone knows of all.
-    let Some(outcome) = outcome else { return Ok(Outcome::Done) };
+    let Some(outcome) = outcome else { return Ok(end) };
     match arguments.json {
         true => output::print(&training::json(&plan, &outcome))?,
         false => {
-            let end = [
+            let page = [
                 training::end(&plan, &outcome.steps),
                 training::routes(&outcome.routes),
                 training::graph(outcome.graph.as_ref()),
@@ -56,13 +60,13 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
                 training::deterministic(outcome.deterministic),
                 training::device_memory(outcome.device_memory.first()),
             ];
-            output::print(&end.concat())?;
+            output::print(&page.concat())?;
         }
     }
     if let Some(path) = &arguments.trace {
         output::write("--trace", path, |mut out| write_chrome(&outcome.timeline, &mut out))?;
     }
-    Ok(Outcome::Done)
+    Ok(end)
 }
 
 fn settings(arguments: &RunArguments) -> Settings {
