@@ -8,7 +8,7 @@ use crate::{inputs, output};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 use trainwright_executor::{
-    AttentionBy, LearningRate, Saving, Settings, Start, StepReport, Tokens, train, train_in_processes,
+    AttentionBy, LearningRate, Remark, Saving, Settings, Start, StepReport, Tokens, train, train_in_processes,
 };
 use trainwright_spec::plan::Plan;
 use trainwright_timeline::chrome::write_chrome;
@@ -85,6 +85,7 @@ fn settings(arguments: &RunArguments) -> Settings {
             every: arguments.save_every,
             keep: arguments.keep,
         }),
+        remark: Remark(output::remark),
         patience: Duration::from_secs(arguments.patience as u64),
         fault: arguments.drill,
         learning_rate: LearningRate { peak: arguments.learning_rate, warmup: arguments.warmup },

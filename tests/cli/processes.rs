@@ -55,10 +55,10 @@ fn mpi_processes_are_ranks_by_default() {
     check(["SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_TASKS_PER_NODE"], "--transport tcp");
 }
 
-/// A kill, three in long tests; `TRAINWRIGHT_DRILLS` asks for another number.
+/// A kill, fifty in long tests; `TRAINWRIGHT_DRILLS` asks for another number.
 #[test]
 fn after_a_kill_the_others_end_soon_and_the_run_can_be_resumed() {
-    let drills = cases("TRAINWRIGHT_DRILLS", 1, 3) as u64;
+    let drills = cases("TRAINWRIGHT_DRILLS", 1, 50) as u64;
     let folder = prepared();
     for number in 0..drills {
         let resume = if number == 0 { "" } else { "--resume ck" };

@@ -1,6 +1,7 @@
 //! The settings of a run that are not part of its plan.
 
 use crate::comm::drill::Drill;
+use crate::comm::transport::Remark;
 use crate::device::{AttentionBy, DEVICES, DeviceKind};
 use crate::train::run::stopping::StopRequest;
 use serde::Serialize;
@@ -24,6 +25,9 @@ pub struct Settings {
     /// Lets another thread end a run that saves, after a step.
     #[serde(skip)] // A handle of this process.
     pub stop: StopRequest,
+    /// Gets a line for each damaged checkpoint that is passed over.
+    #[serde(skip)] // Only what is reported.
+    pub remark: Remark,
     /// For how long nothing may happen on any rank before the run is given up.
     #[serde(skip)] // Only when to give up.
     pub patience: Duration,
@@ -99,6 +103,7 @@ impl Default for Settings {
             start: Start::Anew,
             saving: None,
             stop: StopRequest::default(),
+            remark: Remark::default(),
             patience: Duration::from_secs(60),
             fault: None,
             learning_rate: LearningRate { peak: 6e-4, warmup: 0 },

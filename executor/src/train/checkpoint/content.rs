@@ -1,11 +1,11 @@
 //! What a run begins with, so that processes with different files notice it, wherever each of them keeps these.
 
-use super::folder;
+use super::folder::{self, Last, checksum_of};
 use crate::error::CheckpointError;
 use crate::train::settings::Start;
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// What a start leads to, as a text that is equal if the weights are.
@@ -17,7 +17,7 @@ pub(crate) fn content(start: &Start) -> Result<String, CheckpointError> {
         Start::Anew => Ok("new weights".into()),
         Start::Weights(folder) => Ok(format!("the weights with checksum {}", checksum(folder)?)),
         Start::Resume(folder) => {
-            let (path, trainer) = folder::last(folder)?;
+            let Last { path, trainer, .. } = folder::last(folder)?;
             Ok(format!("step {} with checksum {}", trainer.step, checksum(&path)?))
         }
     }
@@ -34,25 +34,9 @@ fn checksum(folder: &Path) -> Result<String, CheckpointError> {
     let mut hasher = crc32fast::Hasher::new();
     for path in paths.iter().filter(|path| path.extension().is_some_and(|ending| ending == "safetensors")) {
         hasher.update(path.file_name().unwrap_or_default().as_encoded_bytes());
-        hasher.update(&length_and_checksum(path).map_err(|error| read(path, error))?);
+        let (length, checksum) = checksum_of(path).map_err(|error| read(path, error))?;
+        hasher.update(&length.to_le_bytes());
+        hasher.update(&checksum.to_le_bytes());
     }
     Ok(format!("{:08x}", hasher.finalize()))
-}
-
-/// Length and CRC-32 of a file.
-fn length_and_checksum(path: &Path) -> io::Result<[u8; 12]> {
-    let mut hasher = crc32fast::Hasher::new();
-    let (mut file, mut buffer, mut length) = (File::open(path)?, vec![0; 1 << 20], 0u64);
-    loop {
-        let read = file.read(&mut buffer)?;
-        if read == 0 {
-            break;
-        }
-        hasher.update(&buffer[..read]);
-        length += read as u64;
-    }
-    let mut found = [0; 12];
-    found[..8].copy_from_slice(&length.to_le_bytes());
-    found[8..].copy_from_slice(&hasher.finalize().to_le_bytes());
-    Ok(found)
 }
