@@ -439,9 +439,13 @@ mod tests {
     #[test]
     fn bf16_numbers_travel_in_two_bytes_each_and_all_numbers_keep_their_bits() {
         let bf16: Vec<f32> = (0..100_001).map(|number| f32::from_bits(number << 16)).collect();
-        let mut mixed = bf16.clone();
-        mixed[100_000] = 1.0 + f32::EPSILON;
-        for (numbers, bytes) in [(bf16, 2), (mixed, 4), (Vec::new(), 2)] {
+        // One number with any of the bits that bf16 has not makes all of them f32.
+        let mixed = (0..16).map(|bit| {
+            let mut numbers = bf16.clone();
+            numbers[100_000] = f32::from_bits(1.0f32.to_bits() | 1 << bit);
+            (numbers, 4)
+        });
+        for (numbers, bytes) in [(bf16.clone(), 2), (Vec::new(), 2)].into_iter().chain(mixed) {
             let (count, mut sent) = (numbers.len(), Vec::new());
             write(&mut sent, [7, 8, 9], &Payload::Numbers(numbers.clone())).unwrap();
             assert_eq!(sent.len(), HEADER + bytes * count);
