@@ -26,8 +26,10 @@ pub enum Outcome {
     Failure = 1,
     /// An argument or a file cannot be read or says something that makes no sense.
     BadInput = 2,
-    /// The plan, or every plan, needs more memory than the GPUs have; or there is none to try, or no time for it.
+    /// The plan, or every plan, needs more memory than the GPUs or this host have; or there is none to try, or no time for it.
     NothingFits = 3,
+    /// A signal ended a run early, with a checkpoint.
+    Interrupted = 130,
 }
 
 /// Why there is no answer. The message is one line, without the leading `error:`.
@@ -141,6 +143,7 @@ impl CliError {
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::NoCandidate { .. }) => Outcome::NothingFits,
             CliError::Run(RunError::Rank { .. } | RunError::Rendezvous { .. }) => Outcome::Failure,
+            CliError::Run(RunError::Memory { .. }) => Outcome::NothingFits,
             CliError::Usage(error) if !error.use_stderr() => Outcome::Done,
             _ => Outcome::BadInput,
         }

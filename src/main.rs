@@ -44,7 +44,7 @@ fn run() -> Result<Outcome, CliError> {
     let arguments = Arguments::try_parse()?;
     output::be_quiet(arguments.quiet);
     if matches!(arguments.command, Command::Plan(_)) {
-        output::answer_when_interrupted();
+        commands::plan::answer_when_interrupted();
     }
     output::leave_nothing_when_interrupted();
     match arguments.command {

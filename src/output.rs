@@ -6,7 +6,7 @@ use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Columns of drawings without a terminal.
 const COLUMNS: usize = 100;
@@ -18,12 +18,6 @@ static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Whether the program was interrupted and ends.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
-
-/// Whether the first signal asks for the answer so far instead of the end.
-static ANSWERS: AtomicBool = AtomicBool::new(false);
-
-/// Whether that signal has come.
-static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
 /// Temporary files that are being written.
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
@@ -38,22 +32,22 @@ pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// Lets the first signal to end ask for the answer so far, see `is_asked`; the second one ends the program. To be called before
-/// `leave_nothing_when_interrupted`.
-pub fn answer_when_interrupted() {
-    ANSWERS.store(true, Ordering::SeqCst);
-}
+/// What a signal to end does instead: the remark on it, or `None` where the program is to end.
+type Instead = Box<dyn Fn() -> Option<&'static str> + Send + Sync>;
 
-/// Whether a signal has asked for the answer so far.
-pub fn is_asked() -> bool {
-    IS_ASKED.load(Ordering::Relaxed)
+static INSTEAD: OnceLock<Instead> = OnceLock::new();
+
+/// Asks `instead` at every signal to end: where it returns a remark, the program goes on.
+pub fn when_interrupted(instead: impl Fn() -> Option<&'static str> + Send + Sync + 'static) {
+    // A program has one command.
+    let _ = INSTEAD.set(Box::new(instead));
 }
 
 /// Removes unfinished files when the program receives a signal to end.
 pub fn leave_nothing_when_interrupted() {
     let remove = || {
-        if ANSWERS.load(Ordering::SeqCst) && !IS_ASKED.swap(true, Ordering::SeqCst) {
-            remark("interrupted: the answer so far follows; once more to end at once");
+        if let Some(text) = INSTEAD.get().and_then(|instead| instead()) {
+            remark(text);
             return;
         }
         IS_ENDING.store(true, Ordering::SeqCst);

@@ -7,6 +7,7 @@ pub use checkpoint::CheckpointError;
 use std::time::Duration;
 use thiserror::Error;
 use trainwright_kernels::cuda::DeviceError;
+use trainwright_spec::units::Bytes;
 
 /// Everything that ends a run before its last step.
 #[derive(Debug, Error, PartialEq)]
@@ -33,6 +34,27 @@ pub enum RunError {
         master: String,
         /// What happened.
         reason: String,
+    },
+    /// The ranks of this host need more memory than it has.
+    #[error(
+        "the {ranks} ranks on this host need {needed} of memory, of which {available} are available: \
+         use more hosts, a smaller model, or a plan whose ranks hold less"
+    )]
+    Memory {
+        /// How many ranks share the host.
+        ranks: usize,
+        /// At their peaks.
+        needed: Bytes,
+        /// To new programs, when the run was to begin.
+        available: Bytes,
+    },
+    /// A process of the run has other settings, another plan or other data than rank 0.
+    #[error("rank {rank} cannot train with rank 0: {differences}")]
+    Differs {
+        /// Its rank.
+        rank: usize,
+        /// What differs, with both values.
+        differences: String,
     },
     /// The device is not there.
     #[error("the device `{name}` cannot be used: {reason}")]

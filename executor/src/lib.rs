@@ -55,7 +55,7 @@ mod train;
 
 pub use comm::drill::{Drill, DrillKind};
 pub use comm::routes::Route;
-pub use comm::transport::{Rendezvous, RendezvousVia, leave_processes};
+pub use comm::transport::{Remark, Rendezvous, RendezvousVia, Token, leave_processes};
 pub use device::{AttentionBy, DEVICES, DeviceKind, DeviceMemory};
 pub use error::{CheckpointError, Fault, RunError};
 pub use measure::calibrate::{
@@ -68,6 +68,7 @@ pub use train::data::tokens::Tokens;
 pub use train::graph_capture::GraphUse;
 pub use train::parameters::{Layer, ParameterName};
 pub use train::run::processes::train_in_processes;
+pub use train::run::stopping::StopRequest;
 pub use train::run::{FullWeights, Outcome, StepReport, train};
 pub use train::settings::{LearningRate, Records, Saving, Settings, Start};
 pub use train::supported::{check, with_executor_stack};

@@ -7,10 +7,22 @@ use crate::inputs::calibration::confidence_of;
 use crate::progress::Bar;
 use crate::render::{json, plans, refusal, report};
 use crate::{inputs, output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use trainwright_planner::{Found, Question, Ranked, Scope, Verdict, plan_until, sensitivity};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::units::Seconds;
+
+/// Whether a signal has asked for the answer so far.
+static ANSWER_NOW: AtomicBool = AtomicBool::new(false);
+
+/// What an interrupted search remarks.
+const ANSWERS: &str = "interrupted: the answer so far follows; once more to end at once";
+
+/// Lets the first signal to end ask for the answer so far; the second one ends the program.
+pub fn answer_when_interrupted() {
+    output::when_interrupted(|| (!ANSWER_NOW.swap(true, Ordering::SeqCst)).then_some(ANSWERS));
+}
 
 /// Runs the command.
 ///
@@ -24,7 +36,9 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     let verdict = {
         let bar = Bar::new();
         let scope = Scope { time: arguments.time_limit.map(Seconds::new), ..Scope::default() };
-        plan_until(&question, scope, &output::is_asked, &|progress| bar.search(&progress))?
+        plan_until(&question, scope, &|| ANSWER_NOW.load(Ordering::Relaxed), &|progress| {
+            bar.search(&progress)
+        })?
     };
     match verdict {
         Verdict::Found(mut found) => {

@@ -8,10 +8,13 @@ use crate::{inputs, output};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 use trainwright_executor::{
-    AttentionBy, LearningRate, Saving, Settings, Start, StepReport, Tokens, train, train_in_processes,
+    AttentionBy, LearningRate, Remark, Saving, Settings, Start, StepReport, Tokens, train, train_in_processes,
 };
 use trainwright_spec::plan::Plan;
 use trainwright_timeline::chrome::write_chrome;
+
+/// What an interrupted run remarks.
+const ENDS: &str = "the run ends after this step with a checkpoint; another signal ends it at once";
 
 /// Runs the command.
 ///
@@ -25,6 +28,10 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     let mut settings = settings(arguments);
     if let (Some(place), None) = (&place, arguments.threads) {
         settings.threads = inputs::launched::threads(place.world)?;
+    }
+    if settings.saving.is_some() {
+        let stop = settings.stop.clone();
+        output::when_interrupted(move || stop.request().then_some(ENDS));
     }
     let silent = arguments.json || place.as_ref().is_some_and(|place| place.rank > 0);
     let print = |text: &str| if silent { Ok(()) } else { output::print(text) };
@@ -43,12 +50,13 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     };
     drop(bar);
     printed?;
+    let end = if settings.stop.has_stopped() { Outcome::Interrupted } else { Outcome::Done };
     // Rank 0 alone knows of all.
-    let Some(outcome) = outcome else { return Ok(Outcome::Done) };
+    let Some(outcome) = outcome else { return Ok(end) };
     match arguments.json {
         true => output::print(&training::json(&plan, &outcome))?,
         false => {
-            let end = [
+            let page = [
                 training::end(&plan, &outcome.steps),
                 training::routes(&outcome.routes),
                 training::graph(outcome.graph.as_ref()),
@@ -56,13 +64,13 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
                 training::deterministic(outcome.deterministic),
                 training::device_memory(outcome.device_memory.first()),
             ];
-            output::print(&end.concat())?;
+            output::print(&page.concat())?;
         }
     }
     if let Some(path) = &arguments.trace {
         output::write("--trace", path, |mut out| write_chrome(&outcome.timeline, &mut out))?;
     }
-    Ok(Outcome::Done)
+    Ok(end)
 }
 
 fn settings(arguments: &RunArguments) -> Settings {
@@ -81,6 +89,7 @@ fn settings(arguments: &RunArguments) -> Settings {
             every: arguments.save_every,
             keep: arguments.keep,
         }),
+        remark: Remark(output::remark),
         patience: Duration::from_secs(arguments.patience as u64),
         fault: arguments.drill,
         learning_rate: LearningRate { peak: arguments.learning_rate, warmup: arguments.warmup },

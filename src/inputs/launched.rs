@@ -2,13 +2,18 @@
 
 use crate::arguments::TransportChoice;
 use crate::error::CliError;
+use crate::output;
 use std::env;
+use std::net::Ipv6Addr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
-use trainwright_executor::{Rendezvous, RendezvousVia};
+use trainwright_executor::{Remark, Rendezvous, RendezvousVia, Token};
 
 /// How long processes wait for each other at the start.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The variable of the secret that all processes of a run share.
+const TOKEN: &str = "TRAINWRIGHT_TOKEN";
 
 /// torchrun's default port.
 const PORT: &str = "29500";
@@ -101,14 +106,33 @@ pub fn place(transport: TransportChoice) -> Result<Option<Rendezvous>, CliError>
     let variable = |name: &str, otherwise: &str| env::var(name).unwrap_or_else(|_| otherwise.into());
     let via = match transport {
         TransportChoice::Mpi => RendezvousVia::Mpi,
-        _ => RendezvousVia::Tcp(format!(
-            "{}:{}",
-            variable("MASTER_ADDR", "127.0.0.1"),
-            variable("MASTER_PORT", PORT)
-        )),
+        _ => {
+            RendezvousVia::Tcp(master(&variable("MASTER_ADDR", "127.0.0.1"), &variable("MASTER_PORT", PORT)))
+        }
     };
     let local_rank = local_rank(&environment)?;
-    Ok(Some(Rendezvous { rank, world, local_rank, via, patience: PATIENCE }))
+    let (local_world, token) = (local(&environment)?, token(&environment)?);
+    let remark = Remark(output::remark);
+    Ok(Some(Rendezvous { rank, world, local_rank, local_world, via, patience: PATIENCE, token, remark }))
+}
+
+/// Where rank 0 listens, as `host:port`.
+fn master(host: &str, port: &str) -> String {
+    match host.parse::<Ipv6Addr>() {
+        Ok(_) => format!("[{host}]:{port}"),
+        Err(_) => format!("{host}:{port}"),
+    }
+}
+
+/// The secret of a run's processes; none if the variable is not set.
+fn token(known: Known) -> Result<Token, CliError> {
+    match known(TOKEN) {
+        None => Ok(Token::default()),
+        Some(secret) if secret.trim().is_empty() => {
+            Err(refuse("empty", format!("{TOKEN} is a secret of all processes of a run: set it or unset it")))
+        }
+        Some(secret) => Ok(Token::new(secret)),
+    }
 }
 
 fn launcher(known: Known) -> Option<&'static Launcher> {
@@ -248,6 +272,17 @@ mod tests {
         assert!(error(&[("PMI_RANK", "0")]).contains("who sets PMI_RANK sets PMI_SIZE too"));
         assert!(error(&[("RANK", "one"), ("WORLD_SIZE", "2")]).contains("RANK is a whole number"));
         assert_eq!([of_node("4(x2),3", 3), of_node("4(2", 0), of_node("2", 0)], [None, None, Some(2)]);
+    }
+
+    #[test]
+    fn addresses_and_tokens_are_read_or_refused() {
+        assert_eq!(master("::1", "5"), "[::1]:5");
+        assert_eq!(master("[::1]", "5"), "[::1]:5");
+        assert_eq!(master("node-1", "5"), "node-1:5");
+        assert!(token(&known(&[])).unwrap().is_empty());
+        assert_eq!(token(&known(&[("TRAINWRIGHT_TOKEN", "x")])).unwrap(), Token::new("x"));
+        let empty = token(&known(&[("TRAINWRIGHT_TOKEN", " ")])).unwrap_err().to_string();
+        assert!(empty.contains("TRAINWRIGHT_TOKEN is a secret"), "{empty}");
     }
 
     #[test]

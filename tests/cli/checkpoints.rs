@@ -120,6 +120,30 @@ fn a_damaged_checkpoint_is_one_line() {
     assert_eq!(folder.run(&format!("{run} 2 --resume ck")).code, 0);
 }
 
+/// A flipped bit is found by its file's checksum; the checkpoint before it is used, and a line says so.
+#[test]
+fn the_last_undamaged_checkpoint_is_found_and_a_flipped_bit_is_damage() {
+    let folder = prepared();
+    let run = |rest: &str| folder.run(&format!("run plan.toml --data text {rest}"));
+    let uninterrupted = losses(&run("--steps 4 --save ck --save-every 1 --keep 3").stdout);
+    for (step, file) in [(4, "model"), (3, "optimizer")] {
+        let path = folder.path(&format!("ck/step-0000000{step}/{file}.safetensors"));
+        let mut bytes = std::fs::read(&path).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let rest = run("--steps 4 --resume ck");
+    assert_eq!((rest.code, rest.stderr.lines().count()), (0, 2), "{}", rest.stderr);
+    assert!(rest.stderr.lines().all(|line| line.contains("its checksum is ")), "{}", rest.stderr);
+    assert_eq!(losses(&rest.stdout), uninterrupted[2..]);
+    check_error(
+        &run("--steps 5 --resume ck/step-00000004"),
+        2,
+        "model.safetensors is damaged: its checksum is ",
+    );
+}
+
 #[test]
 fn a_rank_that_hangs_or_dies_ends_the_program() {
     let folder = prepared();
@@ -131,10 +155,10 @@ fn a_rank_that_hangs_or_dies_ends_the_program() {
     check_error(&run("--drill fire:1"), 2, "it must be like `death:1:3:20`");
 }
 
-/// A kill, three in long tests; `TRAINWRIGHT_DRILLS` asks for another number.
+/// A kill, fifty in long tests; `TRAINWRIGHT_DRILLS` asks for another number.
 #[test]
 fn after_a_kill_the_last_complete_checkpoint_is_there() {
-    let drills = cases("TRAINWRIGHT_DRILLS", 1, 3) as u64;
+    let drills = cases("TRAINWRIGHT_DRILLS", 1, 50) as u64;
     let folder = prepared();
     let run = "run plan.toml --data text --save ck --save-every 1 --steps";
     assert_eq!(folder.run(&format!("{run} 1")).code, 0);

@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: the program ends at once and leaves no incomplete file; `plan` answers first.
+//! Ctrl-C and SIGTERM: a run that saves ends after a step with a checkpoint of it, `plan` answers with the best so far,
+//! everything else ends at once, and none leaves an incomplete file.
 
 use crate::processes::{signal, wait_for};
 use crate::run::{ended, launched, tiny_plan};
@@ -39,57 +40,89 @@ fn interrupted(folder: &Folder, arguments: &str, name: &str, begun: impl Fn()) -
     begun();
     signal(&child, name);
     let ran = ended(child);
-    assert_eq!((ran.code, ran.stderr.as_str()), (130, ""), "{arguments}");
+    assert_eq!(ran.code, 130, "{arguments}: {ran:?}");
     ran
 }
 
+/// What a run remarks when it is asked to end.
+const ENDS: &str = "the run ends after this step with a checkpoint; another signal ends it at once\n";
+
+/// A folder with the smallest plan.
+fn prepared() -> Folder {
+    let folder = Folder::new();
+    folder.write("plan.toml", &tiny_plan().to_toml());
+    folder
+}
+
+/// The name of the checkpoint of the last step that a page shows.
+fn last_of(page: &str) -> String {
+    let last = page.lines().rfind(|line| line.starts_with("step ")).expect("a step was printed");
+    format!("step-{:08}", last.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap())
+}
+
 #[test]
-fn an_interrupted_run_leaves_complete_checkpoints_alone() {
-    let run = "run plan.toml --save ck --save-every 1 --steps";
-    for (number, name) in ["-INT", "-TERM", "-INT", "-TERM"].into_iter().enumerate() {
-        let folder = Folder::new();
-        folder.write("plan.toml", &tiny_plan().to_toml());
-        interrupted(&folder, &format!("{run} 1000000"), name, || {
+fn an_interrupted_run_saves_its_last_step_and_can_be_resumed() {
+    let run = "run plan.toml --save ck --steps";
+    for (number, name) in ["-INT", "-TERM"].into_iter().enumerate() {
+        let folder = prepared();
+        // With checkpoints before it and without.
+        let every = ["--save-every 1", ""][number];
+        let ran = interrupted(&folder, &format!("{run} 1000000 {every}"), name, || {
             wait_for(&folder, "ck");
-            std::thread::sleep(Duration::from_millis(400 + 37 * number as u64));
+            std::thread::sleep(Duration::from_millis(600));
         });
+        assert_eq!(ran.stderr, ENDS);
         let left = names(&folder, "ck");
         assert!(left.iter().all(|name| name.starts_with("step-")), "{left:?}");
-        let last = left.last().map(|last| last["step-".len()..].parse::<usize>().unwrap());
-        let resume = if last.is_some() { "--resume ck" } else { "" };
-        let rest = folder.run(&format!("{run} {} {resume}", last.unwrap_or(0) + 1));
+        assert_eq!(left.last(), Some(&last_of(&ran.stdout)), "nothing that was trained is lost");
+        let last: usize = left.last().unwrap()["step-".len()..].parse().unwrap();
+        let rest = folder.run(&format!("{run} {} --resume ck", last + 1));
         assert_eq!((rest.code, rest.stderr.as_str()), (0, ""), "{left:?}");
     }
 }
 
+/// The first signal waits for a step that does not end, the second one does not.
 #[test]
-fn the_others_hear_of_an_interrupted_process() {
-    let folder = Folder::new();
-    folder.write("plan.toml", &tiny_plan().to_toml());
-    let mut processes =
-        launched(&folder, "run plan.toml --transport tcp --save ck --save-every 1 --steps 1000000", 2);
+fn a_second_signal_ends_a_run_at_once() {
+    let folder = prepared();
+    let run = "run plan.toml --save ck --steps 1000000 --drill stall:0:3:5 --patience 1000";
+    let child = program(&folder.path("."), run).spawn().unwrap();
+    wait_for_handler(&child, "-INT");
     wait_for(&folder, "ck");
-    let second = processes.pop().unwrap();
-    signal(&second, "-TERM");
-    let [first, second] = [processes.pop().unwrap(), second].map(ended);
-    assert_eq!((second.code, first.code), (130, 1), "{first:?}");
-    assert!(first.stderr.contains("rank 1 is gone"), "{first:?}");
-    assert!(names(&folder, "ck").iter().all(|name| name.starts_with("step-")));
+    std::thread::sleep(Duration::from_millis(600));
+    signal(&child, "-INT");
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&child, "-INT");
+    let ran = ended(child);
+    assert_eq!((ran.code, ran.stderr.as_str()), (130, ENDS));
+    assert!(names(&folder, "ck").is_empty());
+}
+
+/// Whichever process gets the signal: all of them end after the same step.
+#[test]
+fn interrupted_processes_end_after_the_same_step_with_its_checkpoint() {
+    for signalled in [0, 1] {
+        let folder = prepared();
+        let run = "run plan.toml --transport tcp --save ck --steps";
+        let processes = launched(&folder, &format!("{run} 1000000 --save-every 1"), 2);
+        wait_for(&folder, "ck/step-00000002");
+        signal(&processes[signalled], "-TERM");
+        let ran: Vec<Ran> = processes.into_iter().map(ended).collect();
+        assert!(ran.iter().all(|ran| ran.code == 130), "{ran:?}");
+        assert_eq!((ran[signalled].stderr.as_str(), ran[1 - signalled].stderr.as_str()), (ENDS, ""));
+        assert_eq!(names(&folder, "ck").last(), Some(&last_of(&ran[0].stdout)));
+    }
 }
 
 #[test]
 fn interrupted_measurements_leave_nothing() {
-    let folder = Folder::new();
-    folder.write("plan.toml", &tiny_plan().to_toml());
+    let folder = prepared();
     let soon = || std::thread::sleep(Duration::from_millis(700));
     for name in ["-INT", "-TERM"] {
-        interrupted(&folder, "calibrate --out machine", name, soon);
-        interrupted(
-            &folder,
-            "validate plan.toml --rounds 50 --report page.html --markdown page.md",
-            name,
-            soon,
-        );
+        let validate = "validate plan.toml --rounds 50 --report page.html --markdown page.md";
+        for arguments in ["calibrate --out machine", validate] {
+            assert_eq!(interrupted(&folder, arguments, name, soon).stderr, "", "{arguments}");
+        }
         assert_eq!(names(&folder, "."), ["plan.toml"]);
     }
 }

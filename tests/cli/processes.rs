@@ -4,6 +4,7 @@
 use crate::long::cases;
 use crate::run::{ended, launched, losses, tiny_plan};
 use crate::{Folder, Ran, program};
+use std::io::Write;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use trainwright_spec::mesh::Mesh;
@@ -54,10 +55,10 @@ fn mpi_processes_are_ranks_by_default() {
     check(["SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_TASKS_PER_NODE"], "--transport tcp");
 }
 
-/// A kill, three in long tests; `TRAINWRIGHT_DRILLS` asks for another number.
+/// A kill, fifty in long tests; `TRAINWRIGHT_DRILLS` asks for another number.
 #[test]
 fn after_a_kill_the_others_end_soon_and_the_run_can_be_resumed() {
-    let drills = cases("TRAINWRIGHT_DRILLS", 1, 3) as u64;
+    let drills = cases("TRAINWRIGHT_DRILLS", 1, 50) as u64;
     let folder = prepared();
     for number in 0..drills {
         let resume = if number == 0 { "" } else { "--resume ck" };
@@ -96,6 +97,93 @@ fn after_a_kill_the_others_end_soon_and_the_run_can_be_resumed() {
         assert!(rest.stdout.contains(&format!("step {:5}", done + 1)), "{}", rest.stdout);
         assert!(last().iter().all(|name| complete(&name)), "{:?}", last());
     }
+}
+
+/// Two processes of a run, each with arguments and variables of its own.
+fn two(folder: &Folder, of_rank: [&str; 2], variables: [&[(&str, &str)]; 2]) -> [Child; 2] {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    drop(listener);
+    [0, 1].map(|rank| {
+        let run = format!("run plan.toml --transport tcp --steps 2 {}", of_rank[rank]);
+        let place = [("WORLD_SIZE", "2"), ("MASTER_PORT", &port), ("RANK", ["0", "1"][rank])];
+        let mut command = program(&folder.path(""), &run);
+        command.envs(place).envs(variables[rank].iter().copied()).spawn().unwrap()
+    })
+}
+
+/// A folder with a plan of two ranks.
+fn of_two() -> Folder {
+    let folder = Folder::new();
+    folder.write("plan.toml", &tiny_plan().to_toml());
+    folder
+}
+
+/// Everything that must agree is compared, and both processes say what differs.
+#[test]
+fn processes_that_differ_do_not_train_together() {
+    let folder = of_two();
+    // As many bytes, of which one differs; and checkpoints of as many steps with different weights.
+    folder.write("one", &"the quick brown fox ".repeat(20));
+    folder.write("two", &"the quick brown fix ".repeat(20));
+    for seed in [1, 2] {
+        assert_eq!(folder.run(&format!("run plan.toml --steps 1 --seed {seed} --save ck{seed}")).code, 0);
+    }
+    let check = |of_rank: [&str; 2], expected: &str| {
+        let ran = two(&folder, of_rank, [&[], &[]]).map(ended);
+        for ran in &ran {
+            assert_eq!((ran.code, ran.stderr.lines().count()), (2, 1), "{ran:?}");
+            let all = ["error: rank 1 cannot train with rank 0", expected];
+            assert!(all.iter().all(|text| ran.stderr.contains(text)), "{ran:?}");
+        }
+    };
+    check(["--data one", "--data two"], "`data.fingerprint` is ");
+    check(["--learning-rate 0.5", ""], "`settings.learning_rate.peak` is 0.0006");
+    check(
+        ["--weight-decay 0.5", "--warmup 3"],
+        "`settings.learning_rate.warmup` is 3 on rank 1 and 0 on rank 0",
+    );
+    check(["--seed 1", "--seed 2"], "`settings.seed` is 2 on rank 1 and 1 on rank 0");
+    check(["", "--save ck"], "`settings.saving.folder` is ck on rank 1 and absent on rank 0");
+    check(["", "--graph off"], "`settings.graph` is false on rank 1 and true on rank 0");
+    check(["--deterministic", ""], "`settings.deterministic` is false on rank 1 and true on rank 0");
+    check(["--from ck1/step-00000001", "--from ck2/step-00000001"], "`start` is the weights with checksum ");
+    check(["--resume ck1", "--resume ck2"], "`start` is step 1 with checksum ");
+    let again = two(&folder, ["--resume ck1"; 2], [&[], &[]]).map(ended);
+    assert!(again.iter().all(|ran| ran.code == 0 && ran.stderr.is_empty()), "{again:?}");
+}
+
+#[test]
+fn a_stranger_is_dropped_with_a_line_and_the_run_goes_on() {
+    let folder = of_two();
+    let expected = losses(&folder.run("run plan.toml --steps 2").stdout);
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let start = |rank: &str, token: &str| {
+        let place = [("WORLD_SIZE", "2"), ("MASTER_PORT", &port.to_string()), ("RANK", rank)];
+        let mut command = program(&folder.path(""), "run plan.toml --transport tcp --steps 2");
+        command.envs(place).env("TRAINWRIGHT_TOKEN", token).spawn().unwrap()
+    };
+    let first = start("0", "secret");
+    let mut scanner = loop {
+        if let Ok(scanner) = std::net::TcpStream::connect(("127.0.0.1", port)) {
+            break scanner;
+        }
+    };
+    scanner.write_all(b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n").unwrap();
+    let guess = ended(start("1", "guess"));
+    assert!(guess.code == 1 && guess.stderr.contains("is TRAINWRIGHT_TOKEN the same?"), "{guess:?}");
+    let second = ended(start("1", "secret"));
+    let first = ended(first);
+    assert_eq!((first.code, second.code, second.stderr.as_str()), (0, 0, ""), "{first:?}");
+    assert_eq!(losses(&first.stdout), expected);
+    for said in ["is not what a rank of this version says", "its TRAINWRIGHT_TOKEN is another one"] {
+        assert!(first.stderr.contains(said), "{first:?}");
+    }
+    assert_eq!(first.stderr.lines().count(), 2, "{first:?}");
+    let empty = ended(start("0", " "));
+    assert!(empty.code == 2 && empty.stderr.contains("TRAINWRIGHT_TOKEN is a secret"), "{empty:?}");
 }
 
 /// Sends a signal as a shell does.

@@ -99,6 +99,28 @@ fn impossible_runs_are_refused_in_one_line() {
     }
 }
 
+/// Half a trillion parameters: no machine that runs tests has that much memory.
+#[test]
+fn a_plan_that_needs_more_memory_than_there_is_is_refused_before_it_takes_any() {
+    let config = r#"{"model_type": "gpt2", "n_embd": 16384, "n_head": 128, "n_layer": 160, "n_positions": 8,
+        "vocab_size": 256, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}"#;
+    let mut plan = tiny_plan();
+    plan.model = from_hugging_face(config, "huge").unwrap();
+    plan.stages = vec!["80 none".parse().unwrap(), "80 none".parse().unwrap()];
+    let folder = Folder::new();
+    folder.write("plan.toml", &plan.to_toml());
+    let check = |ran: Ran| {
+        assert_eq!((ran.code, ran.stderr.lines().count()), (3, 1), "{ran:?}");
+        // 0.515e12 parameters of 16 bytes are 7.5 TiB.
+        assert!(ran.stderr.contains("the 2 ranks on this host need 7.5"), "{ran:?}");
+        assert!(ran.stderr.contains(" are available: "), "{ran:?}");
+    };
+    if cfg!(target_os = "linux") {
+        check(folder.run("run plan.toml"));
+        launched(&folder, "run plan.toml --transport tcp", 2).into_iter().map(ended).for_each(check);
+    }
+}
+
 /// The program once for each of `world` ranks, as a launcher would start it.
 pub fn launched(folder: &Folder, arguments: &str, world: usize) -> Vec<Child> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();

@@ -1,6 +1,7 @@
 //! How messages get from rank to rank: between threads of one process, by TCP, by MPI.
 
 mod header;
+mod identity;
 mod inbox;
 mod message;
 #[cfg(feature = "mpi")]
@@ -9,17 +10,28 @@ mod peers;
 mod rendezvous;
 mod tcp;
 mod threads;
+mod token;
 
 pub(crate) use header::{header_of, tag_of};
+pub(crate) use identity::Identity;
 pub(crate) use message::{Envelope, Payload, Tag, Transport};
-pub use rendezvous::{Rendezvous, RendezvousVia};
+pub use rendezvous::{Remark, Rendezvous, RendezvousVia};
 pub(crate) use tcp::Connections;
 pub(crate) use threads::Mailboxes;
+pub use token::Token;
 
 use crate::error::{Fault, RunError};
 #[cfg(feature = "mpi")]
 use mpi::MpiWorld;
 use std::sync::Arc;
+
+/// What a process joins the others with.
+pub(crate) struct Joining {
+    /// What all of them have in common.
+    pub identity: Identity,
+    /// The most numbers that a message of the run has.
+    pub longest: usize,
+}
 
 impl Rendezvous {
     /// Joins the processes that were started together, if their launcher wants that; `connect` does so too.
@@ -40,13 +52,16 @@ impl Rendezvous {
         }
     }
 
-    /// Connects to the other processes of a run, which must have the same `fingerprint`.
-    pub(crate) fn connect(&self, fingerprint: u64) -> Result<Arc<dyn Transport>, RunError> {
+    /// Connects to the other processes of a run.
+    ///
+    /// # Errors
+    /// `Rendezvous` if they do not find each other, `Differs` if one of them has another identity.
+    pub(crate) fn connect(&self, joining: &Joining) -> Result<Arc<dyn Transport>, RunError> {
         self.enter()?;
         match &self.via {
-            RendezvousVia::Tcp(master) => Ok(Arc::new(Connections::connect(self, master, fingerprint)?)),
+            RendezvousVia::Tcp(master) => Ok(Arc::new(Connections::connect(self, master, joining)?)),
             #[cfg(feature = "mpi")]
-            RendezvousVia::Mpi => Ok(Arc::new(MpiWorld::connect(self, fingerprint)?)),
+            RendezvousVia::Mpi => Ok(Arc::new(MpiWorld::connect(self, &joining.identity)?)),
             #[cfg(not(feature = "mpi"))]
             RendezvousVia::Mpi => unreachable!("`enter` refuses a transport that this program has not"),
         }

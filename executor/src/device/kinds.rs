@@ -2,6 +2,7 @@
 
 use super::{Cpu, Device, cuda};
 use crate::error::{Fault, RunError};
+use serde::{Serialize, Serializer};
 use std::fmt;
 use std::rc::Rc;
 use trainwright_kernels::Threads;
@@ -48,7 +49,7 @@ pub(crate) struct BareDevices {
 }
 
 /// Whose kernels do attention on GPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum AttentionBy {
     /// Ours: `--attention own`.
     Ours,
@@ -176,6 +177,13 @@ impl DeviceKind {
 impl PartialEq for DeviceKind {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
+    }
+}
+
+impl Serialize for DeviceKind {
+    /// As its name.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Checkpoints that any plan can read: full tensors with Hugging Face's names, in safetensors.
 
+mod content;
 mod folder;
 mod hugging_face;
 mod names;
@@ -7,6 +8,7 @@ mod saving;
 mod source;
 mod tensors;
 
+pub(crate) use content::content;
 pub use folder::abandon_checkpoints;
 pub(crate) use folder::{prepare, sweep};
 pub(crate) use saving::{Inventory, Saver};

@@ -5,11 +5,13 @@
 //!            └─ supervises ◄─ messages: steps and ends ─► reports (step_reports.rs) ─► Outcome
 //! ```
 
+mod host_memory;
 mod messages;
 pub(crate) mod processes;
 mod rank_thread;
 mod remote_ranks;
 mod step_reports;
+pub(crate) mod stopping;
 mod supervise;
 
 pub use step_reports::StepReport;
@@ -28,7 +30,7 @@ use crate::train::settings::Settings;
 use crate::train::state::State;
 use crate::train::supported;
 use crate::train::timeline::timeline;
-use messages::{RankEnd, end_to_bytes};
+use messages::{RankEnd, Report};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,7 +71,7 @@ pub struct Outcome {
 /// Trains with a plan; `progress` gets each step.
 ///
 /// # Errors
-/// `Refused`, `Data` and `Checkpoint` before anything runs; `Rank` if a rank cannot go on, and `Checkpoint` if one cannot
+/// `Refused`, `Memory`, `Data` and `Checkpoint` before anything runs; `Rank` if a rank cannot go on, and `Checkpoint` if one cannot
 /// be written. After a stall the rank that hangs keeps its thread: only the end of the process ends that.
 pub fn train(
     plan: &Plan,
@@ -126,6 +128,7 @@ pub(crate) fn run_plan(
     let plan = settings.device.with_executor_stack(plan)?;
     supported::check(&plan)?;
     let ranks = plan.mesh.ranks();
+    host_memory::check(&plan, settings, 0..ranks)?;
     let transport = Arc::new(Mailboxes::new(ranks));
     let here = LocalRanks { ranks: (0..ranks).collect(), local_rank: None, transport, began: Instant::now() };
     run_ranks(plan, tokens, settings, here, progress)
@@ -166,7 +169,7 @@ pub(crate) fn run_ranks(
     if !leads {
         for (rank, end) in run.here.ranks.iter().zip(&ends) {
             let envelope = Envelope { from: *rank, to: 0, tag: Tag::Report };
-            run.here.transport.send_bytes(envelope, end_to_bytes(end));
+            run.here.transport.send_bytes(envelope, Report::end_to_bytes(end));
         }
     }
     run.ends_heartbeats.store(true, Ordering::Relaxed);

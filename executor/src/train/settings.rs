@@ -1,25 +1,38 @@
 //! The settings of a run that are not part of its plan.
 
 use crate::comm::drill::Drill;
+use crate::comm::transport::Remark;
 use crate::device::{AttentionBy, DEVICES, DeviceKind};
+use crate::train::run::stopping::StopRequest;
+use serde::Serialize;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How to train.
-#[derive(Debug, Clone, PartialEq)]
+/// How to train. Processes of a run compare their settings field by field, as they are serialised: a field that may
+/// differ between them is skipped, and says why.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Settings {
     /// The number of the last step; a resumed run counts on.
     pub steps: usize,
     /// From which initial weights and the order of the data are made; a resumed run keeps that of its checkpoint.
     pub seed: u64,
     /// What the run begins with.
+    #[serde(skip)] // A path of this host: what it leads to is compared.
     pub start: Start,
     /// Where checkpoints go, if there are to be any.
     pub saving: Option<Saving>,
+    /// Lets another thread end a run that saves, after a step.
+    #[serde(skip)] // A handle of this process.
+    pub stop: StopRequest,
+    /// Gets a line for each damaged checkpoint that is passed over.
+    #[serde(skip)] // Only what is reported.
+    pub remark: Remark,
     /// For how long nothing may happen on any rank before the run is given up.
+    #[serde(skip)] // Only when to give up.
     pub patience: Duration,
     /// A fault to be made on purpose.
+    #[serde(skip)] // It is that of one rank.
     pub fault: Option<Drill>,
     /// How large steps are.
     pub learning_rate: LearningRate,
@@ -38,10 +51,13 @@ pub struct Settings {
     /// Whether GPUs make the same bits in every run where that costs time: cuDNN's gradients of attention.
     pub deterministic: bool,
     /// Threads for the kernels of all ranks together.
+    #[serde(skip)] // Hosts have different cores; sums have the same bits with any number of threads.
     pub threads: NonZeroUsize,
     /// Whether the outcome has the weights.
+    #[serde(skip)] // Only what is reported.
     pub return_weights: bool,
     /// Which steps the outcome has op by op.
+    #[serde(skip)] // Only what is reported.
     pub records: Records,
 }
 
@@ -68,7 +84,7 @@ pub enum Start {
 }
 
 /// Where checkpoints go and when.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Saving {
     /// A folder, with one in it for each checkpoint.
     pub folder: PathBuf,
@@ -86,6 +102,8 @@ impl Default for Settings {
             seed: 0,
             start: Start::Anew,
             saving: None,
+            stop: StopRequest::default(),
+            remark: Remark::default(),
             patience: Duration::from_secs(60),
             fault: None,
             learning_rate: LearningRate { peak: 6e-4, warmup: 0 },
@@ -104,7 +122,7 @@ impl Default for Settings {
 }
 
 /// A learning rate that rises linearly and then stays.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LearningRate {
     /// Where it stays.
     pub peak: f32,

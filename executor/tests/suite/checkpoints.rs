@@ -131,6 +131,12 @@ fn what_does_not_suit_is_one_clear_error() {
     check(&other, &tokens(), 3, "has no tensor `model.embed_tokens.weight`");
     let weights = saved.join("model.safetensors");
     let bytes = fs::read(&weights).unwrap();
+    fs::write(&weights, &bytes[..bytes.len() - 1]).unwrap();
+    check(&draft, &tokens(), 3, "model.safetensors is damaged: its checksum is ");
+    // A checkpoint of an earlier version has no checksums.
+    let trainer = fs::read_to_string(saved.join("trainer.json")).unwrap();
+    let earlier = format!("{}\n}}", &trainer[..trainer.find(",\n  \"checksums\"").unwrap()]);
+    fs::write(saved.join("trainer.json"), earlier).unwrap();
     for length in [0, 5, 100, bytes.len() - 1] {
         fs::write(&weights, &bytes[..length]).unwrap();
         check(&draft, &tokens(), 3, &format!("model.safetensors is damaged: it has {length} bytes"));

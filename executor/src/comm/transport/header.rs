@@ -25,6 +25,7 @@ pub(crate) fn header_of(tag: Tag) -> Header {
         Tag::Report => [3, 0, 0],
         Tag::Sent => [4, 0, 0],
         Tag::Taken => [5, 0, 0],
+        Tag::Stop => [6, 0, 0],
     }
 }
 
@@ -38,6 +39,7 @@ pub(crate) fn tag_of([kind, first, second]: Header) -> Option<Tag> {
         3 => Some(Tag::Report),
         4 => Some(Tag::Sent),
         5 => Some(Tag::Taken),
+        6 => Some(Tag::Stop),
         _ => None,
     }
 }
@@ -48,8 +50,8 @@ mod tests {
 
     #[test]
     fn a_tag_comes_back_from_its_header() {
-        let tags = [Tag::Group(3), Tag::Stage(Channel::Gradient(1), 2), Tag::Report, Tag::Sent, Tag::Taken];
-        for tag in tags {
+        let plain = [Tag::Report, Tag::Sent, Tag::Taken, Tag::Stop];
+        for tag in [Tag::Group(3), Tag::Stage(Channel::Gradient(1), 2)].into_iter().chain(plain) {
             assert_eq!(tag_of(header_of(tag)), Some(tag));
         }
         assert_eq!(tag_of([9, 0, 0]), None);

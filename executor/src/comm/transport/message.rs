@@ -32,6 +32,8 @@ pub(crate) enum Tag {
     Sent,
     /// A GPU has enqueued the next receive.
     Taken,
+    /// Whether the run ends early.
+    Stop,
 }
 
 /// What a message holds: elements of tensors, or anything else.

@@ -13,6 +13,7 @@
 mod post;
 
 use super::header::Header;
+use super::identity::Identity;
 use super::inbox::Inbox;
 use super::message::Payload;
 use super::peers::{LAST_WORD, Peers, Wire};
@@ -121,16 +122,18 @@ pub(super) fn leave() {
 }
 
 impl MpiWorld {
-    /// Connects to MPI's other processes, which must all have the same `fingerprint`.
+    /// Connects to MPI's other processes, which must all have the same identity.
     ///
     /// # Errors
-    /// `Rendezvous` if this process is not the rank that its launcher says, or one has another fingerprint.
-    pub fn connect(place: &Rendezvous, fingerprint: u64) -> Result<Self, RunError> {
-        let failed = |reason: &str| RunError::Rendezvous {
-            rank: place.rank,
-            master: place.via.to_string(),
+    /// `Rendezvous` if this process is not the rank that its launcher says, `Differs` if one has another identity.
+    pub fn connect(place: &Rendezvous, identity: &Identity) -> Result<Self, RunError> {
+        let (own, master) = (place.rank, place.via.to_string());
+        let failed = move |reason: &str| RunError::Rendezvous {
+            rank: own,
+            master: master.clone(),
             reason: reason.into(),
         };
+        let identity = identity.clone();
         let inbox = Arc::new(Inbox::new(place.rank, place.world));
         let (orders, taken) = channel();
         let (said, met) = channel();
@@ -139,27 +142,32 @@ impl MpiWorld {
         let (rank, world) = (place.rank, place.world);
         let run = {
             let (inbox, waiting, until) = (inbox.clone(), waiting.clone(), Instant::now() + place.patience);
+            let failed = failed.clone();
             move |mpi: Option<&SimpleCommunicator>, number: i32| {
                 // Dropped when this ends.
                 let _ends = ends;
                 let Some(mpi) = mpi else {
-                    let _ = said.send(Err("MPI is in use already"));
+                    let _ = said.send(Err(failed("MPI is in use already")));
                     return;
                 };
                 if [mpi.rank() as usize, mpi.size() as usize] != [rank, world] {
-                    let _ = said.send(Err("MPI numbers the processes otherwise than their launcher"));
+                    let _ = said.send(Err(failed("MPI numbers the processes otherwise than their launcher")));
                     return;
                 }
                 let mut post = Post::new(mpi, number, (&inbox, &waiting), &taken);
-                let begun = post.rendezvous(fingerprint, until);
-                let _ = said.send(begun);
-                if begun.is_ok() {
+                let begun = post.rendezvous(&identity, until);
+                let is_complete = begun.is_ok();
+                let _ = said.send(begun.map_err(|(rank, reason)| match rank {
+                    Some(rank) => RunError::Differs { rank, differences: reason },
+                    None => failed(&reason),
+                }));
+                if is_complete {
                     post.work();
                 }
             }
         };
         order(run)?;
-        met.recv().unwrap_or(Err("MPI cannot be initialised")).map_err(failed)?;
+        met.recv().unwrap_or_else(|_| Err(failed("MPI cannot be initialised")))?;
         let (orders, done) = (Mutex::new(Some(orders)), Mutex::new(done));
         let wire = Orders { rank, world, orders, inbox: inbox.clone(), waiting, done };
         Ok(Self::new(rank, inbox, wire))

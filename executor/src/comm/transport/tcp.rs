@@ -1,15 +1,19 @@
 //! Ranks that are processes, on one host or several: a connection between each two of them.
 //!
 //! ```text
-//! a message: header (3 u32), form (u32: 0 numbers, 1 bytes), how many follow (u64), the f32 or bytes
+//! a message: header (3 u32), form (u32: 0 f32, 1 bytes, 2 bf16), how many follow (u64), the numbers or bytes
 //! ```
 //!
 //! A thread for each peer takes messages out of the connection as they arrive, so that sending waits for the network but
 //! never for the receiver to want the message. A connection that ends without a farewell means that its rank is dead, and
 //! every waiting rank gets that fault. Numbers travel as they lie in memory: all hosts must have the same byte order.
+//! Messages all of whose numbers are bf16 numbers travel as such, in half the bytes and without loss.
 
+mod exchange;
 mod handshake;
+mod listener;
 
+use super::Joining;
 use super::header::Header;
 use super::inbox::Inbox;
 use super::message::Payload;
@@ -17,7 +21,7 @@ use super::peers::{LAST_WORD, Peers, Wire};
 use super::rendezvous::Rendezvous;
 use crate::device::host_buffers::take_buffer;
 use crate::error::RunError;
-use handshake::REST;
+use listener::REST;
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -36,8 +40,15 @@ pub(super) struct Peer {
     other: TcpStream,
 }
 
-/// More numbers or bytes than any message has; a larger count is no message of ours.
-const LONGEST: u64 = 1 << 40;
+/// More bytes than any control message has; the largest one is a rank's record of many steps.
+const LONGEST_CONTROL: u64 = 1 << 34;
+
+/// Numbers and bytes for which room is made at once: a header that lies makes no room for what does not come.
+const NUMBERS_AT_ONCE: usize = 1 << 22;
+const BYTES_AT_ONCE: usize = 1 << 22;
+
+/// Numbers that are made bf16 at a time.
+const HALVES_AT_ONCE: usize = 1 << 16;
 
 /// Bytes before a message.
 const HEADER: usize = 24;
@@ -45,26 +56,26 @@ const HEADER: usize = 24;
 /// The forms of a message.
 const NUMBERS: u32 = 0;
 const BYTES: u32 = 1;
+const HALVES: u32 = 2;
 
 impl Connections {
-    /// Connects to the others; rank 0 listens at `master`. All must have the same `fingerprint`, so that processes of
-    /// different runs do not connect.
+    /// Connects to the others; rank 0 listens at `master`.
     ///
     /// # Errors
-    /// `Rendezvous` if not all come in time, or one has another fingerprint.
-    pub fn connect(place: &Rendezvous, master: &str, fingerprint: u64) -> Result<Self, RunError> {
+    /// `Rendezvous` if not all come in time, `Differs` if one has another identity.
+    pub fn connect(place: &Rendezvous, master: &str, joining: &Joining) -> Result<Self, RunError> {
         let failed = |error: io::Error| {
             let reason = error.to_string();
             RunError::Rendezvous { rank: place.rank, master: master.into(), reason }
         };
-        let streams = handshake::connect_all(place, master, fingerprint).map_err(failed)?;
+        let streams = handshake::connect_all(place, master, &joining.identity)?;
         let inbox = Arc::new(Inbox::new(place.rank, place.world));
         let mut peers = Vec::new();
         for (from, stream) in streams.into_iter().enumerate() {
             let peer = |stream: TcpStream| {
                 let (reader, other) = (stream.try_clone()?, stream.try_clone()?);
-                let (inbox, to) = (inbox.clone(), place.rank);
-                thread::spawn(move || take_from(&inbox, reader, from, to));
+                let (inbox, to, longest) = (inbox.clone(), place.rank, joining.longest);
+                thread::spawn(move || take_from(&inbox, reader, (from, to), longest));
                 Ok(Peer { stream: Mutex::new(stream), other })
             };
             peers.push(stream.map(peer).transpose().map_err(failed)?);
@@ -76,7 +87,7 @@ impl Connections {
 impl Wire for Streams {
     fn send(&self, to: usize, header: Header, payload: &Payload) {
         let Some(peer) = &self.0[to] else { return };
-        let _ = write(&mut peer.stream.lock().unwrap_or_else(PoisonError::into_inner), header, payload);
+        let _ = write(&mut *peer.stream.lock().unwrap_or_else(PoisonError::into_inner), header, payload);
     }
 
     /// The connection to a rank that reads nothing is cut, which ends whoever is writing to it too.
@@ -92,7 +103,7 @@ impl Wire for Streams {
                     Err(TryLockError::WouldBlock) => break None,
                 }
             };
-            let sent = stream.map(|mut stream| write(&mut stream, header, &Payload::Bytes(Vec::new())));
+            let sent = stream.map(|mut stream| write(&mut *stream, header, &Payload::Bytes(Vec::new())));
             if !matches!(sent, Some(Ok(()))) {
                 let _ = peer.other.shutdown(Shutdown::Both);
             }
@@ -106,10 +117,11 @@ impl Wire for Streams {
     }
 }
 
-fn write(stream: &mut TcpStream, header: Header, payload: &Payload) -> io::Result<()> {
-    let (form, count, bytes): (u32, usize, &[u8]) = match payload {
-        Payload::Numbers(numbers) => (NUMBERS, numbers.len(), bytemuck::cast_slice(numbers)),
-        Payload::Bytes(bytes) => (BYTES, bytes.len(), bytes),
+fn write(stream: &mut impl Write, header: Header, payload: &Payload) -> io::Result<()> {
+    let (form, count) = match payload {
+        Payload::Numbers(numbers) if are_bf16(numbers) => (HALVES, numbers.len()),
+        Payload::Numbers(numbers) => (NUMBERS, numbers.len()),
+        Payload::Bytes(bytes) => (BYTES, bytes.len()),
     };
     let mut first = [0; HEADER];
     for (place, part) in first.chunks_exact_mut(4).zip(header.into_iter().chain([form])) {
@@ -117,14 +129,32 @@ fn write(stream: &mut TcpStream, header: Header, payload: &Payload) -> io::Resul
     }
     first[16..].copy_from_slice(&(count as u64).to_le_bytes());
     stream.write_all(&first)?;
-    stream.write_all(bytes)
+    match payload {
+        Payload::Numbers(numbers) if form == HALVES => {
+            let mut halves = Vec::with_capacity(count.min(HALVES_AT_ONCE));
+            for part in numbers.chunks(HALVES_AT_ONCE) {
+                halves.clear();
+                halves.extend(part.iter().map(|number| (number.to_bits() >> 16) as u16));
+                stream.write_all(bytemuck::cast_slice(&halves))?;
+            }
+            Ok(())
+        }
+        Payload::Numbers(numbers) => stream.write_all(bytemuck::cast_slice(numbers)),
+        Payload::Bytes(bytes) => stream.write_all(bytes),
+    }
+}
+
+/// Whether each number is one in bf16: the lower half of its bits is zero. Numbers in f32 are found out by the first few.
+fn are_bf16(numbers: &[f32]) -> bool {
+    let part_is = |part: &[f32]| part.iter().fold(0, |bits, number| bits | number.to_bits()) & 0xFFFF == 0;
+    numbers.chunks(64).all(part_is)
 }
 
 /// Takes everything out of a connection until it ends.
-fn take_from(inbox: &Inbox, stream: TcpStream, from: usize, to: usize) {
+fn take_from(inbox: &Inbox, stream: TcpStream, (from, to): (usize, usize), longest: usize) {
     let mut stream = BufReader::with_capacity(1 << 16, Noticing { stream, inbox, from });
     loop {
-        match next(&mut stream) {
+        match next(&mut stream, longest) {
             Ok((header, message)) => {
                 if !inbox.sort((from, to), header, message) {
                     return;
@@ -163,21 +193,22 @@ impl Read for Noticing<'_> {
     }
 }
 
-/// The next message of a connection.
-fn next(stream: &mut impl Read) -> io::Result<(Header, Payload)> {
+/// The next message of a connection, of at most `longest` numbers.
+fn next(stream: &mut impl Read, longest: usize) -> io::Result<(Header, Payload)> {
     let mut first = [0; HEADER];
     stream.read_exact(&mut first)?;
     let part = |at: usize| u32::from_le_bytes([first[at], first[at + 1], first[at + 2], first[at + 3]]);
     let count = u64::from(part(16)) | u64::from(part(20)) << 32;
     let payload = match part(12) {
-        NUMBERS if count <= LONGEST => {
-            let mut numbers = take_buffer(count as usize);
-            stream.read_exact(bytemuck::cast_slice_mut(&mut numbers))?;
-            Payload::Numbers(numbers)
-        }
-        BYTES if count <= LONGEST => {
-            let mut bytes = vec![0; count as usize];
-            stream.read_exact(&mut bytes)?;
+        NUMBERS if count <= longest as u64 => Payload::Numbers(numbers(stream, count as usize)?),
+        HALVES if count <= longest as u64 => Payload::Numbers(halves(stream, count as usize)?),
+        BYTES if count <= LONGEST_CONTROL => {
+            let mut bytes = Vec::new();
+            while bytes.len() < count as usize {
+                let had = bytes.len();
+                bytes.resize((count as usize).min(had + BYTES_AT_ONCE), 0);
+                stream.read_exact(&mut bytes[had..])?;
+            }
             Payload::Bytes(bytes)
         }
         _ => return Err(io::ErrorKind::InvalidData.into()),
@@ -185,11 +216,36 @@ fn next(stream: &mut impl Read) -> io::Result<(Header, Payload)> {
     Ok(([part(0), part(4), part(8)], payload))
 }
 
+/// That many f32.
+fn numbers(stream: &mut impl Read, count: usize) -> io::Result<Vec<f32>> {
+    let mut numbers = take_buffer(count.min(NUMBERS_AT_ONCE));
+    let mut read = 0;
+    while read < count {
+        numbers.resize(count.min(read + NUMBERS_AT_ONCE), 0.0);
+        stream.read_exact(bytemuck::cast_slice_mut(&mut numbers[read..]))?;
+        read = numbers.len();
+    }
+    Ok(numbers)
+}
+
+/// That many bf16, as f32.
+fn halves(stream: &mut impl Read, count: usize) -> io::Result<Vec<f32>> {
+    let mut numbers = take_buffer(count.min(NUMBERS_AT_ONCE));
+    numbers.clear();
+    let mut halves = vec![0u16; count.min(HALVES_AT_ONCE)];
+    while numbers.len() < count {
+        let part = &mut halves[..(count - numbers.len()).min(HALVES_AT_ONCE)];
+        stream.read_exact(bytemuck::cast_slice_mut(part))?;
+        numbers.extend(part.iter().map(|half| f32::from_bits(u32::from(*half) << 16)));
+    }
+    Ok(numbers)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::comm::transport::header::header_of;
-    use crate::comm::transport::{Envelope, RendezvousVia, Tag, Transport};
+    use crate::comm::transport::{Envelope, Identity, Remark, RendezvousVia, Tag, Token, Transport};
     use crate::error::Fault;
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -201,12 +257,19 @@ mod tests {
         TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
     }
 
+    fn place(rank: usize, world: usize, port: u16, patience: Duration) -> Rendezvous {
+        let via = RendezvousVia::Tcp(format!("127.0.0.1:{port}"));
+        let (token, remark) = (Token::new("secret"), Remark::default());
+        Rendezvous { rank, world, local_rank: None, local_world: None, via, patience, token, remark }
+    }
+
+    fn joined(place: &Rendezvous, plan: &str) -> Result<Connections, RunError> {
+        let identity = Identity::default().with("plan", &plan);
+        Connections::connect(place, &place.via.to_string(), &Joining { identity, longest: 1 << 20 })
+    }
+
     fn connect(rank: usize, world: usize, port: u16, patience: Duration) -> Result<Connections, RunError> {
-        let master = format!("127.0.0.1:{port}");
-        let place =
-            Rendezvous { rank, world, local_rank: None, via: RendezvousVia::Tcp(master.clone()), patience };
-        // A rank of another run has another fingerprint.
-        Connections::connect(&place, &master, if patience < LONG { 8 } else { 7 })
+        joined(&place(rank, world, port, patience), "a plan")
     }
 
     const LONG: Duration = Duration::from_secs(20);
@@ -293,33 +356,124 @@ mod tests {
         assert_eq!(left, [(9, true); 2], "rank 1 left before rank 0 did");
     }
 
+    /// What was remarked in the test of strangers.
+    static REMARKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    /// Each kind of stranger comes before the rank; none is counted, delays the rank or ends the run.
     #[test]
-    fn who_is_no_rank_is_not_counted() {
+    fn strangers_are_dropped_with_a_line_and_the_run_goes_on() {
         let port = free_port();
+        let remark = Remark(|text| REMARKS.lock().unwrap().push(text.into()));
         thread::scope(|scope| {
-            let first = scope.spawn(move || connect(0, 2, port, LONG).is_ok());
-            let stranger = loop {
+            let rank_0 = Rendezvous { remark, ..place(0, 2, port, LONG) };
+            let first = scope.spawn(move || joined(&rank_0, "a plan").map(drop));
+            let stranger = || loop {
                 if let Ok(stranger) = TcpStream::connect(("127.0.0.1", port)) {
                     break stranger;
                 }
             };
-            (&stranger).write_all(b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n").unwrap();
-            let second = scope.spawn(move || connect(1, 2, port, LONG).is_ok());
-            assert!(first.join().unwrap() && second.join().unwrap());
+            let _silent = stranger();
+            let mut half = stranger();
+            half.write_all(b"train").unwrap();
+            drop(half);
+            stranger().write_all(b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n").unwrap();
+            let began = Instant::now();
+            let guess = Rendezvous { token: Token::new("guess"), ..place(1, 2, port, LONG) };
+            let turned_away = joined(&guess, "a plan").err().unwrap().to_string();
+            assert!(turned_away.contains("is TRAINWRIGHT_TOKEN the same?"), "{turned_away}");
+            for (rank, world, said) in [(1, 3, "this run has 2 ranks"), (2, 2, "rank 2, of 2")] {
+                let other = joined(&place(rank, world, port, LONG), "a plan").err().unwrap().to_string();
+                assert!(other.contains(said), "{other}");
+            }
+            let second = scope.spawn(move || connect(1, 2, port, LONG).map(drop));
+            assert_eq!((first.join().unwrap(), second.join().unwrap()), (Ok(()), Ok(())));
+            assert!(began.elapsed() < LONG / 2, "the silent one was waited for");
+        });
+        let remarks = REMARKS.lock().unwrap();
+        let count = |text: &str| remarks.iter().filter(|remark| remark.contains(text)).count();
+        assert_eq!(count("it ended before it had said who it is"), 1, "{remarks:?}");
+        assert_eq!(count("is not what a rank of this version says"), 1, "{remarks:?}");
+        assert_eq!(count("its TRAINWRIGHT_TOKEN is another one"), 1, "{remarks:?}");
+        assert_eq!(count("dropped a connection from 127.0.0.1:"), remarks.len(), "{remarks:?}");
+        assert_eq!(remarks.len(), 5, "{remarks:?}");
+    }
+
+    #[test]
+    fn a_rank_with_another_identity_ends_the_run_with_what_differs() {
+        let port = free_port();
+        let (first, second) = thread::scope(|scope| {
+            let other = scope.spawn(move || joined(&place(1, 2, port, LONG), "another plan").err());
+            (connect(0, 2, port, LONG).err(), other.join().unwrap())
+        });
+        let differences = "`plan` is another plan on rank 1 and a plan on rank 0".into();
+        let expected = Some(RunError::Differs { rank: 1, differences });
+        assert_eq!((&first, &second), (&expected, &expected));
+        let error = connect(0, 3, free_port(), Duration::from_millis(50)).err().unwrap().to_string();
+        assert!(error.contains("2 ranks have not come in time"), "{error}");
+    }
+
+    #[test]
+    fn ranks_meet_at_an_ipv6_address_and_listen_nowhere_else() {
+        let Ok(free) = TcpListener::bind(("::1", 0)) else { return println!("skipped: no IPv6 here") };
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let rank = |rank| {
+            let via = RendezvousVia::Tcp(format!("[::1]:{port}"));
+            let place = Rendezvous { via, ..place(rank, 3, port, LONG) };
+            move || joined(&place, "a plan").map(drop)
+        };
+        let ranks = [rank(0), rank(1), rank(2)];
+        thread::scope(|scope| {
+            let [first, rest @ ..] = ranks;
+            let first = scope.spawn(first);
+            while TcpStream::connect(("::1", port)).is_err() {
+                thread::yield_now();
+            }
+            assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "only the address asked for");
+            let others = rest.map(|rank| scope.spawn(rank));
+            assert_eq!(first.join().unwrap(), Ok(()));
+            others.into_iter().for_each(|other| assert_eq!(other.join().unwrap(), Ok(())));
         });
     }
 
     #[test]
-    fn processes_of_different_runs_do_not_meet() {
-        let port = free_port();
-        let (first, second) = thread::scope(|scope| {
-            let other = scope.spawn(move || connect(1, 2, port, Duration::from_secs(5)).err());
-            (connect(0, 2, port, LONG).err(), other.join().unwrap())
+    fn bf16_numbers_travel_in_two_bytes_each_and_all_numbers_keep_their_bits() {
+        let bf16: Vec<f32> = (0..100_001).map(|number| f32::from_bits(number << 16)).collect();
+        // One number with any of the bits that bf16 has not makes all of them f32.
+        let mixed = (0..16).map(|bit| {
+            let mut numbers = bf16.clone();
+            numbers[100_000] = f32::from_bits(1.0f32.to_bits() | 1 << bit);
+            (numbers, 4)
         });
-        assert!(first.unwrap().to_string().contains("rank 1 runs another plan"));
-        assert!(second.is_some());
-        let error = connect(0, 3, free_port(), Duration::from_millis(50)).err().unwrap().to_string();
-        assert!(error.contains("2 ranks have not come in time"), "{error}");
+        for (numbers, bytes) in [(bf16.clone(), 2), (Vec::new(), 2)].into_iter().chain(mixed) {
+            let (count, mut sent) = (numbers.len(), Vec::new());
+            write(&mut sent, [7, 8, 9], &Payload::Numbers(numbers.clone())).unwrap();
+            assert_eq!(sent.len(), HEADER + bytes * count);
+            let (header, Payload::Numbers(read)) = next(&mut &sent[..], count).unwrap() else {
+                panic!("numbers are numbers")
+            };
+            let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+            assert_eq!((header, bits(&read)), ([7, 8, 9], bits(&numbers)));
+        }
+    }
+
+    /// A header that promises more than a plan's messages have is none, and one that lies gets room only for what comes.
+    #[test]
+    fn a_header_that_lies_is_refused_without_room_for_it() {
+        let lie = |form: u32, count: u64| {
+            let mut header = vec![0; HEADER];
+            header[12..16].copy_from_slice(&form.to_le_bytes());
+            header[16..].copy_from_slice(&count.to_le_bytes());
+            header
+        };
+        let kind = |form, count, longest| next(&mut &lie(form, count)[..], longest).unwrap_err().kind();
+        for form in [NUMBERS, HALVES] {
+            assert_eq!(kind(form, 1001, 1000), io::ErrorKind::InvalidData);
+            // 4 TB: no machine of a test has room for that.
+            assert_eq!(kind(form, 1 << 40, 1 << 41), io::ErrorKind::UnexpectedEof);
+        }
+        assert_eq!(kind(BYTES, u64::MAX, 1000), io::ErrorKind::InvalidData);
+        assert_eq!(kind(9, 0, 1000), io::ErrorKind::InvalidData);
     }
 
     #[test]

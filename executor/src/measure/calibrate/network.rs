@@ -9,7 +9,9 @@
 
 use super::machine::source;
 use super::robust::median;
-use crate::comm::transport::{Connections, Envelope, Payload, Rendezvous, RendezvousVia, Tag, Transport};
+use crate::comm::transport::{
+    Connections, Envelope, Identity, Joining, Payload, Rendezvous, RendezvousVia, Tag, Transport,
+};
 use crate::device::host_buffers::return_buffer;
 use crate::error::{Fault, RunError};
 use std::num::NonZeroUsize;
@@ -51,7 +53,8 @@ pub fn network_work(
     if place.world <= of_node {
         return Ok(None);
     }
-    let transport = Connections::connect(place, master, PURPOSE)?;
+    let identity = Identity::default().with("purpose", &"measuring the network");
+    let transport = Connections::connect(place, master, &Joining { identity, longest: NUMBERS })?;
     let measured = match place.rank {
         0 => lead(&transport, of_node, emulated).map(Some),
         rank if rank == of_node => follow(&transport, rank, emulated).map(|()| None),
@@ -64,8 +67,8 @@ pub fn network_work(
     })
 }
 
-/// The fingerprint of this measurement.
-const PURPOSE: u64 = u64::from_le_bytes(*b"network ");
+/// What measured messages hold: a number in f32 that has no shorter form in which it could travel.
+pub(super) const CONTENT: f32 = 1.0 + f32::EPSILON;
 
 /// The sender.
 fn lead(transport: &dyn Transport, to: usize, emulated: bool) -> Result<NetworkWork, Fault> {
@@ -102,7 +105,7 @@ const END: u8 = 1;
 fn batch(transport: &dyn Transport, envelope: Envelope, messages: usize) -> Result<Duration, Fault> {
     let start = Instant::now();
     for _ in 0..messages {
-        transport.send(envelope, vec![1.0; NUMBERS]);
+        transport.send(envelope, vec![CONTENT; NUMBERS]);
     }
     transport.send_bytes(envelope, vec![LAST]);
     transport.receive_bytes(envelope.back())?;
@@ -244,8 +247,17 @@ mod tests {
         let both = |emulated| {
             let rank = |rank| {
                 let via = RendezvousVia::Tcp(free.clone());
-                let place =
-                    Rendezvous { rank, world: 2, local_rank: None, via, patience: Duration::from_secs(20) };
+                let (patience, (token, remark)) = (Duration::from_secs(20), Default::default());
+                let place = Rendezvous {
+                    rank,
+                    world: 2,
+                    local_rank: None,
+                    local_world: None,
+                    via,
+                    patience,
+                    token,
+                    remark,
+                };
                 move || network_work(&place, 1, emulated)
             };
             thread::scope(|scope| {

@@ -1,9 +1,12 @@
 //! What one step of a collective takes two ranks that do nothing else.
 
+use super::network::CONTENT;
 use super::robust::{Refused, kept, median, sweep};
 use crate::comm::collective::Communicator;
 use crate::comm::members::Members;
-use crate::comm::transport::{Connections, Mailboxes, Rendezvous, RendezvousVia, Transport};
+use crate::comm::transport::{
+    Connections, Identity, Joining, Mailboxes, Remark, Rendezvous, RendezvousVia, Token, Transport,
+};
 use crate::device::host_buffers::{return_buffer, take_buffer};
 use crate::error::RunError;
 use std::net::TcpListener;
@@ -69,14 +72,26 @@ fn samples(over: Over, takes: Takes) -> Result<Vec<Vec<f64>>, RunError> {
     let mailboxes = Mailboxes::new(2);
     let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
     let master = free.map_or_else(|_| "127.0.0.1:0".into(), |address| address.to_string());
+    let token = Token::random().unwrap_or_default();
     let began = Instant::now();
     let rank = |rank| match over {
         Over::Threads => Ok(of_rank(rank, &mailboxes, takes, began)),
         Over::Tcp => {
             let via = RendezvousVia::Tcp(master.clone());
-            let place =
-                Rendezvous { rank, world: 2, local_rank: None, via, patience: Duration::from_secs(20) };
-            Ok(of_rank(rank, &Connections::connect(&place, &master, 0)?, takes, began))
+            // Only this process knows the token: nobody else disturbs the measurement.
+            let (patience, remark) = (Duration::from_secs(20), Remark::default());
+            let place = Rendezvous {
+                rank,
+                world: 2,
+                local_rank: None,
+                local_world: None,
+                via,
+                patience,
+                token: token.clone(),
+                remark,
+            };
+            let joining = Joining { identity: Identity::default(), longest: 2 * SIZES[SIZES.len() - 1] };
+            Ok(of_rank(rank, &Connections::connect(&place, &master, &joining)?, takes, began))
         }
     };
     let [first, second]: [Result<Vec<Vec<Window>>, RunError>; 2] = std::thread::scope(|scope| {
@@ -118,6 +133,7 @@ fn of_rank(place: usize, transport: &dyn Transport, takes: Takes, began: Instant
         let end = began.elapsed().as_secs_f64();
         let moved = moved.expect("nobody ends these ranks");
         *summed = if takes == Takes::Adds { take_buffer(2 * shard.len()) } else { Vec::new() };
+        summed.fill(CONTENT);
         return_buffer(moved);
         Window { start, end }
     };
@@ -125,7 +141,7 @@ fn of_rank(place: usize, transport: &dyn Transport, takes: Takes, began: Instant
     for _ in 0..ROUNDS {
         for (bytes, windows) in SIZES.into_iter().zip(&mut windows) {
             let elements = bytes / 4;
-            let (shard, mut summed) = (vec![1.0; elements], vec![1.0; 2 * elements]);
+            let (shard, mut summed) = (vec![CONTENT; elements], vec![CONTENT; 2 * elements]);
             let all = (0..WARM_UP + TIMES).map(|turn| exchange(turn, &shard, &mut summed));
             windows.extend(all.skip(WARM_UP));
         }

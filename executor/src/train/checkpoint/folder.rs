@@ -12,9 +12,9 @@
 
 use crate::error::CheckpointError;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -35,6 +35,9 @@ pub(crate) struct Trainer {
     pub data: String,
     /// The tokenizer, or its fingerprint.
     pub tokenizer: String,
+    /// CRC-32 of each file of tensors, by its name; empty in checkpoints of earlier versions.
+    #[serde(default)]
+    pub checksums: BTreeMap<String, String>,
 }
 
 /// The file of `Trainer`.
@@ -62,35 +65,91 @@ fn complete(folder: &Path) -> Result<Vec<(usize, PathBuf)>, CheckpointError> {
     Ok(found)
 }
 
-/// The last complete checkpoint of a folder, or the folder itself if it is one.
-pub(crate) fn last(folder: &Path) -> Result<(PathBuf, Trainer), CheckpointError> {
-    let path = match folder.join(TRAINER).is_file() {
-        true => folder.to_path_buf(),
-        false => complete(folder)?.pop().map(|(_, path)| path).ok_or_else(|| CheckpointError::Nothing {
-            path: folder.display().to_string(),
-            expected: TRAINER,
-        })?,
-    };
-    let file = path.join(TRAINER);
-    let text = fs::read(&file).map_err(|error| CheckpointError::read(&file, &error))?;
-    let trainer = serde_json::from_slice(&text).map_err(|error| CheckpointError::damaged(&file, error))?;
-    Ok((path, trainer))
+/// A checkpoint whose files have their checksums.
+pub(crate) struct Last {
+    pub path: PathBuf,
+    pub trainer: Trainer,
+    /// Why later ones are not used.
+    pub damaged: Vec<CheckpointError>,
 }
 
-/// Makes a folder ready for the checkpoints of steps behind `done`: what a killed run left half written goes.
+/// The last undamaged checkpoint of a folder, or the folder itself if it is one.
+///
+/// # Errors
+/// `Nothing` if there is none; what is wrong with the last one if all are damaged.
+pub(crate) fn last(folder: &Path) -> Result<Last, CheckpointError> {
+    if folder.join(TRAINER).is_file() {
+        let trainer = verified(folder)?;
+        return Ok(Last { path: folder.to_path_buf(), trainer, damaged: Vec::new() });
+    }
+    let mut damaged = Vec::new();
+    for (_, path) in complete(folder)?.into_iter().rev() {
+        match verified(&path) {
+            Ok(trainer) => return Ok(Last { path, trainer, damaged }),
+            Err(error) => damaged.push(error),
+        }
+    }
+    let nothing = CheckpointError::Nothing { path: folder.display().to_string(), expected: TRAINER };
+    Err(damaged.into_iter().next().unwrap_or(nothing))
+}
+
+/// The state of a checkpoint all of whose files of tensors are as they were written.
+fn verified(path: &Path) -> Result<Trainer, CheckpointError> {
+    let file = path.join(TRAINER);
+    let text = fs::read(&file).map_err(|error| CheckpointError::read(&file, &error))?;
+    let trainer: Trainer =
+        serde_json::from_slice(&text).map_err(|error| CheckpointError::damaged(&file, error))?;
+    for (name, expected) in &trainer.checksums {
+        let file = path.join(name);
+        let (_, found) = checksum_of(&file).map_err(|error| CheckpointError::read(&file, &error))?;
+        if *expected != format!("{found:08x}") {
+            let reason = format!("its checksum is {found:08x} and should be {expected}");
+            return Err(CheckpointError::damaged(&file, reason));
+        }
+    }
+    Ok(trainer)
+}
+
+/// Length and CRC-32 of a file.
+pub(super) fn checksum_of(path: &Path) -> io::Result<(u64, u32)> {
+    let (mut file, mut buffer) = (File::open(path)?, vec![0; 1 << 20]);
+    let (mut length, mut hasher) = (0, crc32fast::Hasher::new());
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok((length, hasher.finalize())),
+            read => {
+                hasher.update(&buffer[..read]);
+                length += read as u64;
+            }
+        }
+    }
+}
+
+/// Makes a folder ready for the checkpoints of steps behind `done`: what a killed run left half written goes, and so do
+/// damaged checkpoints of later steps.
 pub(crate) fn prepare(folder: &Path, done: usize) -> Result<(), CheckpointError> {
     let write = |error: io::Error| CheckpointError::write(folder, &error);
     fs::create_dir_all(folder).map_err(write)?;
     sweep(folder).map_err(write)?;
-    match complete(folder)?.pop() {
-        Some((step, path)) if step > done => Err(CheckpointError::Differs {
-            path: path.display().to_string(),
-            key: "step".into(),
-            value: step.to_string(),
-            allowed: format!("the run goes on from step {done}: resume that one, or save elsewhere"),
-        }),
-        _ => Ok(()),
+    for (step, path) in complete(folder)?.into_iter().rev().take_while(|(step, _)| *step > done) {
+        if verified(&path).is_ok() {
+            return Err(CheckpointError::Differs {
+                path: path.display().to_string(),
+                key: "step".into(),
+                value: step.to_string(),
+                allowed: format!("the run goes on from step {done}: resume that one, or save elsewhere"),
+            });
+        }
+        remove(folder, step, &path).map_err(write)?;
     }
+    Ok(())
+}
+
+/// Removes a checkpoint. It loses its name first: half of it is no checkpoint.
+fn remove(folder: &Path, step: usize, path: &Path) -> io::Result<()> {
+    let hidden = folder.join(format!(".{}", name(step)));
+    fs::rename(path, &hidden)?;
+    fs::remove_dir_all(hidden)
 }
 
 /// Removes folders that are still, or again, under a temporary name.
@@ -167,13 +226,9 @@ impl<'a> Draft<'a> {
         rename().map_err(|error| CheckpointError::write(&self.path, &error))?;
         let mut known = complete(self.folder)?;
         known.truncate(known.len().saturating_sub(keep));
-        let remove = |(step, path): (usize, PathBuf)| {
-            // It loses its name first: half of it is no checkpoint.
-            let hidden = self.folder.join(format!(".{}", name(step)));
-            fs::rename(&path, &hidden)?;
-            fs::remove_dir_all(hidden)
-        };
-        known.into_iter().try_for_each(remove).map_err(|error| CheckpointError::write(self.folder, &error))
+        let mut old = known.into_iter();
+        old.try_for_each(|(step, path)| remove(self.folder, step, &path))
+            .map_err(|error| CheckpointError::write(self.folder, &error))
     }
 }
 

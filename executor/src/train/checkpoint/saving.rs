@@ -126,8 +126,7 @@ impl Saver<'_> {
                 full[1..].iter().try_for_each(|array| moments.add(&tensor.take(array)))?;
             }
         }
-        weights.finish()?;
-        moments.finish()?;
+        let checksums = [weights.finish()?, moments.finish()?].into_iter().collect();
         self.write_rest(&draft)?;
         let trainer = Trainer {
             step,
@@ -137,6 +136,7 @@ impl Saver<'_> {
             sequence: self.plan.job.sequence,
             data: self.tokens.fingerprint(),
             tokenizer: self.tokens.tokenizer().name(),
+            checksums,
         };
         Ok(draft.finish(&trainer, self.saving.keep.get())?)
     }

@@ -1,6 +1,6 @@
 //! Where a run begins: with which weights and at which step.
 
-use super::folder::{self, Trainer};
+use super::folder::{self, Last, Trainer};
 use super::hugging_face;
 use super::names::{Stored, stored};
 use super::tensors::TensorReader;
@@ -49,7 +49,10 @@ impl Beginning {
                 Ok(Self { weights: Some(TensorReader::open(folder, "model")?), ..fresh })
             }
             Start::Resume(folder) => {
-                let (path, trainer) = folder::last(folder)?;
+                let Last { path, trainer, damaged } = folder::last(folder)?;
+                for error in damaged {
+                    (settings.remark.0)(&format!("{error}: an earlier checkpoint is used"));
+                }
                 check_trainer(&path, &trainer, plan, tokens)?;
                 if trainer.step >= settings.steps {
                     return Err(CheckpointError::Differs {

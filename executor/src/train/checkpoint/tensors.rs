@@ -2,6 +2,7 @@
 
 use super::names::Stored;
 use crate::error::CheckpointError;
+use crc32fast::Hasher;
 use half::{bf16, f16};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
@@ -18,6 +19,7 @@ const LENGTH: usize = 8;
 pub(crate) struct TensorWriter {
     path: PathBuf,
     file: BufWriter<File>,
+    checksum: Hasher,
 }
 
 impl TensorWriter {
@@ -35,14 +37,16 @@ impl TensorWriter {
             .expect("tensors stand one behind the other");
         let mut header = serde_json::to_vec(&metadata).expect("names and numbers are JSON");
         header.resize(header.len().next_multiple_of(LENGTH), b' ');
+        let begins = [&(header.len() as u64).to_le_bytes()[..], &header].concat();
         let create = || {
             let mut file = BufWriter::with_capacity(1 << 20, File::create_new(path)?);
-            file.write_all(&(header.len() as u64).to_le_bytes())?;
-            file.write_all(&header)?;
+            file.write_all(&begins)?;
             Ok(file)
         };
         let file = create().map_err(|error| CheckpointError::write(path, &error))?;
-        Ok(Self { path: path.into(), file })
+        let mut checksum = Hasher::new();
+        checksum.update(&begins);
+        Ok(Self { path: path.into(), file, checksum })
     }
 
     /// The next tensor.
@@ -50,16 +54,19 @@ impl TensorWriter {
         let mut write = || {
             let mut bytes = Vec::with_capacity(4 * elements.len());
             bytes.extend(elements.iter().flat_map(|element| element.to_le_bytes()));
+            self.checksum.update(&bytes);
             self.file.write_all(&bytes)
         };
         write().map_err(|error| CheckpointError::write(&self.path, &error))
     }
 
-    /// Puts everything on the disk.
-    pub fn finish(self) -> Result<(), CheckpointError> {
-        let Self { path, file } = self;
+    /// Puts everything on the disk. Returns the file's name and checksum.
+    pub fn finish(self) -> Result<(String, String), CheckpointError> {
+        let Self { path, file, checksum } = self;
         let finish = || file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all();
-        finish().map_err(|error| CheckpointError::write(&path, &error))
+        finish().map_err(|error| CheckpointError::write(&path, &error))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok((name, format!("{:08x}", checksum.finalize())))
     }
 }
 

@@ -46,8 +46,39 @@ pub(crate) struct LocalEnd {
 /// By rank.
 pub(super) type Ends = Vec<Result<RankEnd, RunError>>;
 
+/// A report of a rank of another process: a first byte says which.
+pub(super) enum Report {
+    Step(StepMessage),
+    End(RankEnd),
+}
+
+/// The first bytes of reports.
+const STEP: u8 = 0;
+const END: u8 = 1;
+
+impl Report {
+    /// The report of a step.
+    pub fn step_to_bytes(message: &StepMessage) -> Vec<u8> {
+        [vec![STEP], step_to_bytes(message)].concat()
+    }
+
+    /// The report of a rank's end, without what only ranks of this process give.
+    pub fn end_to_bytes(end: &RankEnd) -> Vec<u8> {
+        [vec![END], end_to_bytes(end)].concat()
+    }
+
+    /// The inverse of both; `None` if the bytes are none.
+    pub fn from_bytes(rank: usize, bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (&STEP, step) => step_from_bytes(rank, step).map(Report::Step),
+            (&END, end) => end_from_bytes(end).map(Report::End),
+            _ => None,
+        }
+    }
+}
+
 /// A rank's message of a step, for rank 0.
-pub(crate) fn step_to_bytes(message: &StepMessage) -> Vec<u8> {
+fn step_to_bytes(message: &StepMessage) -> Vec<u8> {
     let StepEnd { loss, gradient_norm } = message.end;
     let words = [
         message.step as u64,
@@ -59,7 +90,7 @@ pub(crate) fn step_to_bytes(message: &StepMessage) -> Vec<u8> {
 }
 
 /// The inverse of `step_to_bytes`; `None` if the bytes are none.
-pub(crate) fn step_from_bytes(rank: usize, bytes: &[u8]) -> Option<StepMessage> {
+fn step_from_bytes(rank: usize, bytes: &[u8]) -> Option<StepMessage> {
     let mut words = Words(bytes);
     let step = words.next()? as usize;
     let loss = f64::from_bits(words.next()?);
@@ -69,7 +100,7 @@ pub(crate) fn step_from_bytes(rank: usize, bytes: &[u8]) -> Option<StepMessage> 
 }
 
 /// The end of a rank, without what only ranks of this process give.
-pub(crate) fn end_to_bytes(end: &RankEnd) -> Vec<u8> {
+fn end_to_bytes(end: &RankEnd) -> Vec<u8> {
     let mut words: Vec<u64> = vec![end.resident.len() as u64];
     words.extend(end.resident.iter().flat_map(|(kind, bytes)| [*kind as u64, *bytes as u64]));
     words.push(end.records.len() as u64);
@@ -88,7 +119,7 @@ pub(crate) fn end_to_bytes(end: &RankEnd) -> Vec<u8> {
 }
 
 /// The inverse of `end_to_bytes`; `None` if the bytes are none.
-pub(crate) fn end_from_bytes(bytes: &[u8]) -> Option<RankEnd> {
+fn end_from_bytes(bytes: &[u8]) -> Option<RankEnd> {
     let mut words = Words(bytes);
     let resident = words.list(|words| {
         let kind = *MemoryKind::ALL.get(words.next()? as usize)?;

@@ -1,10 +1,12 @@
 //! A run whose ranks are processes, on one or several machines.
 
-use super::{Outcome, StepReport, outcome, run_ranks};
+use super::{Outcome, StepReport, host_memory, outcome, run_ranks};
 use crate::comm::local_ranks::LocalRanks;
-use crate::comm::transport::Rendezvous;
+use crate::comm::transport::{Identity, Joining, Rendezvous};
 use crate::error::RunError;
+use crate::train::checkpoint::content;
 use crate::train::data::tokens::Tokens;
+use crate::train::optimizer::Optimizer;
 use crate::train::settings::Settings;
 use crate::train::supported;
 use std::sync::Arc;
@@ -30,7 +32,10 @@ pub fn train_in_processes(
         let allowed = format!("this is process {} of {}, and each runs one rank", place.rank, place.world);
         return Err(RunError::Refused { key: "mesh".into(), value: format!("{ranks} ranks"), allowed });
     }
-    let transport = place.connect(fingerprint(&plan, tokens, settings))?;
+    // Before the others can have allocated anything: all wait for each other behind this.
+    host_memory::check(&plan, settings, place.ranks_of_host())?;
+    let joining = Joining { identity: identity(&plan, tokens, settings)?, longest: longest_message(&plan) };
+    let transport = place.connect(&joining)?;
     place.barrier(&*transport).map_err(|fault| RunError::Rendezvous {
         rank: place.rank,
         master: place.via.to_string(),
@@ -49,14 +54,33 @@ pub fn train_in_processes(
     Ok((place.rank == 0).then(|| outcome(ran, settings)))
 }
 
-/// A hash of what a run does, which all its processes share.
+/// Everything that processes of a run must have in common: program, plan, settings, data, and the weights they begin with.
 ///
-/// Source: Fowler, Noll & Vo, FNV-1a with 64 bits.
-fn fingerprint(plan: &Plan, tokens: &Tokens, settings: &Settings) -> u64 {
-    let settings = (settings.steps, settings.seed, settings.learning_rate, settings.weight_decay);
-    let text = format!("{}{}{settings:?}", plan.to_toml(), tokens.count());
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+/// # Errors
+/// `Checkpoint` if the run begins with files that cannot be read.
+fn identity(plan: &Plan, tokens: &Tokens, settings: &Settings) -> Result<Identity, RunError> {
+    let order = if cfg!(target_endian = "little") { "little-endian" } else { "big-endian" };
+    Ok(Identity::default()
+        .with("program", &format!("{} {order}", env!("CARGO_PKG_VERSION")))
+        .with("plan", plan)
+        .with("settings", settings)
+        .with("data.tokens", &tokens.count())
+        .with("data.fingerprint", &tokens.fingerprint())
+        .with("data.tokenizer", &tokens.tokenizer().name())
+        .with("start", &content(&settings.start)?))
+}
+
+/// An upper bound of the numbers in a message of a run: all weights with their moments, or a row for each token of a step,
+/// as wide as the vocabulary and all matrices together. A larger count is no message of a rank.
+fn longest_message(plan: &Plan) -> usize {
+    let model = &plan.model;
+    let moments = Optimizer::of_name(&plan.job.optimizer).map_or(0, Optimizer::moments);
+    let parameters = model.parameters() as usize;
+    let state = parameters.saturating_mul(1 + moments as usize);
+    let widest = model.vocab + parameters / model.hidden.max(1);
+    let rows = plan.job.tokens().saturating_mul(widest);
+    // Twice, for what alignment adds.
+    state.max(rows).saturating_mul(2)
 }
 
 #[cfg(test)]
@@ -120,8 +144,10 @@ mod tests {
         let (tokens, free) = (Tokens::synthetic(20, 500, 3), &free);
         let run = |rank| {
             let patience = Duration::from_secs(60);
+            let via = RendezvousVia::Tcp(free.clone());
+            let (token, remark) = Default::default();
             let place =
-                Rendezvous { rank, world, local_rank: None, via: RendezvousVia::Tcp(free.clone()), patience };
+                Rendezvous { rank, world, local_rank: None, local_world: None, via, patience, token, remark };
             train_in_processes(&place, plan, &tokens, &settings, &mut |_| {}).unwrap()
         };
         let run = &run;

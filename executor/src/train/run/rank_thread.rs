@@ -1,6 +1,7 @@
 //! The thread of a rank: it loads the state, trains step by step, saves, and reports its end.
 
 use super::messages::{LocalEnd, Message, RankEnd, StepMessage};
+use super::stopping::Stopping;
 use super::supervise::{Run, loader};
 use crate::comm::collective::{Communicator, OnGpu};
 use crate::comm::heartbeat::BeatingTransport;
@@ -90,15 +91,26 @@ impl Run {
             moments: self.optimizer.moments(),
         });
         let resident = resident(&worker.state);
-        let last = self.settings.steps;
-        for step in self.beginning.step + 1..=last {
+        let (mut step, mut last) = (self.beginning.step, self.settings.steps);
+        // Only a run that saves ends early: of another one nothing would be left.
+        let mut stopping = saver
+            .as_ref()
+            .map(|_| Stopping::new(&self.settings.stop, &transport, [rank, self.program.ranks.len()]));
+        while step < last {
+            step += 1;
             heartbeat.begin_step(step);
+            stopping.iter_mut().for_each(Stopping::begin_step);
             if heartbeat.spoils_weights() {
                 worker.state.layers_mut().for_each(|(_, layer)| {
                     layer.owned(|owned| device.write(owned.weights.part(0..1), &[f32::NAN]));
                 });
             }
             let end = worker.step(step, step == self.beginning.step + 1)?;
+            if let Some(stopping) = &stopping
+                && stopping.ends()?
+            {
+                last = step;
+            }
             if let Some(saver) = saver.as_ref().filter(|saver| saver.is_due(step, last)) {
                 saver.save(rank, step, &mut worker.state)?;
             }

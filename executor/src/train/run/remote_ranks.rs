@@ -1,6 +1,6 @@
 //! Ranks of other processes: their reports, and the reports and statuses that this process sends them.
 
-use super::messages::{Message, RankEnd, StepMessage, end_from_bytes, step_from_bytes, step_to_bytes};
+use super::messages::{Message, RankEnd, Report, StepMessage};
 use super::supervise::Run;
 
 use crate::comm::heartbeat::Watchdog;
@@ -46,16 +46,17 @@ impl Run {
         let transport = &self.here.transport;
         let envelope = Envelope { from: rank, to: 0, tag: Tag::Report };
         let lost = || Fault::Lost { rank, how: "what it says of its steps cannot be read".into() };
-        for _ in self.beginning.step + 1..=self.settings.steps {
-            let message = step_from_bytes(rank, &transport.receive_bytes(envelope)?).ok_or_else(lost)?;
-            let _ = reports.send(Message::Step(message));
+        loop {
+            match Report::from_bytes(rank, &transport.receive_bytes(envelope)?).ok_or_else(lost)? {
+                Report::Step(message) => drop(reports.send(Message::Step(message))),
+                Report::End(end) => return Ok(end),
+            }
         }
-        end_from_bytes(&transport.receive_bytes(envelope)?).ok_or_else(lost)
     }
 
     /// Reports a step to rank 0, which is in another process.
     pub fn report_to_leader(&self, message: StepMessage) {
         let envelope = Envelope { from: message.rank, to: 0, tag: Tag::Report };
-        self.here.transport.send_bytes(envelope, step_to_bytes(&message));
+        self.here.transport.send_bytes(envelope, Report::step_to_bytes(&message));
     }
 }

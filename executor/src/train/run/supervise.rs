@@ -56,7 +56,8 @@ impl Run {
         }
         let beginning = Beginning::open(&plan, tokens, settings)?;
         loader(&plan, tokens, &beginning)?;
-        if let Some(saving) = &settings.saving {
+        // Rank 0 writes all files.
+        if let Some(saving) = settings.saving.as_ref().filter(|_| here.leads()) {
             prepare(&saving.folder, beginning.step)?;
         }
         let program = lower_every_rank(&plan);

@@ -1,6 +1,7 @@
 //! What the thread that calls MPI does in a run.
 
 use crate::comm::transport::header::{HELLO, Header};
+use crate::comm::transport::identity::Identity;
 use crate::comm::transport::inbox::Inbox;
 use crate::comm::transport::message::Payload;
 use crate::device::host_buffers::take_buffer;
@@ -45,7 +46,7 @@ pub(super) struct Post<'a> {
     /// Whether nothing more will be ordered.
     closed: bool,
     /// What other processes run, of those that have sent it, as long as not all have.
-    hellos: Vec<Payload>,
+    hellos: Vec<(usize, Payload)>,
     idle: Idle,
 }
 
@@ -68,24 +69,35 @@ impl<'a> Post<'a> {
         Self { inbox, waiting, world, rank, tag, orders, taken, closed: false, hellos, idle }
     }
 
-    /// Sends what this process runs and waits until all others have sent the same. No collective of MPI's does it: that would
-    /// keep a core busy until the last one comes.
-    pub fn rendezvous(&mut self, fingerprint: u64, until: Instant) -> Result<(), &'static str> {
-        let hello = Payload::Bytes(fingerprint.to_le_bytes().to_vec());
+    /// Sends the identity of this process and waits until all others have sent the same. No collective of MPI's does it:
+    /// that would keep a core busy until the last one comes.
+    ///
+    /// # Errors
+    /// The rank that has another identity and what differs; or, without a rank, that not all have come.
+    pub fn rendezvous(&mut self, identity: &Identity, until: Instant) -> Result<(), (Option<usize>, String)> {
+        let hello = Payload::Bytes(identity.to_bytes());
         let others = (0..self.world.size() as usize).filter(|other| *other != self.rank);
         self.taken = others.map(|other| (other, words(HELLO, &hello))).collect();
         let count = self.taken.len();
         loop {
             self.receive();
             self.send();
-            if self.hellos.iter().any(|other| *other != hello) {
-                return Err("a process runs another plan or with other settings");
+            if let Some((rank, other)) = self.hellos.iter().find(|(_, other)| *other != hello) {
+                let other = match other {
+                    Payload::Bytes(bytes) => Identity::from_bytes(bytes).unwrap_or_default(),
+                    Payload::Numbers(_) => Identity::default(),
+                };
+                let (differs, differences) = match *rank {
+                    0 => (self.rank, other.difference(self.rank, identity)),
+                    rank => (rank, identity.difference(rank, &other)),
+                };
+                return Err((Some(differs), differences.unwrap_or_else(|| "its version".into())));
             }
             if self.hellos.len() == count {
                 return Ok(());
             }
             if Instant::now() > until {
-                return Err("not all processes have come in time");
+                return Err((None, "not all processes have come in time".into()));
             }
             thread::sleep(RENDEZVOUS_REST);
         }
@@ -190,7 +202,7 @@ impl<'a> Post<'a> {
             self.inbox.saw(from);
             match read(&words) {
                 None => self.inbox.lose(from, "what came from it is no message of a rank"),
-                Some((HELLO, fingerprint)) => self.hellos.push(fingerprint),
+                Some((HELLO, identity)) => self.hellos.push((from, identity)),
                 Some((header, payload)) => {
                     self.inbox.sort((from, self.rank), header, payload);
                 }
