@@ -2,6 +2,7 @@
 
 mod measure;
 mod network;
+mod optimizer;
 mod profiles;
 mod reports;
 mod tools;
@@ -10,6 +11,7 @@ mod what_if;
 
 pub use measure::{CalibrateArguments, TransportChoice, ValidateArguments};
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
+pub use optimizer::OptimizerArguments;
 pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, TraceArguments};
 pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
 pub use tools::{ExportArguments, ImportArguments};

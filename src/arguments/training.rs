@@ -1,6 +1,7 @@
 //! Arguments of `run`.
 
-use super::{TransportChoice, count, one_of, rate};
+use super::optimizer::OptimizerArguments;
+use super::{TransportChoice, count, one_of};
 use clap::{Args, ValueEnum};
 use std::num::NonZeroUsize;
 use trainwright_executor::{DEVICES, DeviceKind, Drill, DrillKind};
@@ -37,15 +38,8 @@ pub struct RunArguments {
     /// How many checkpoints to keep, the last ones
     #[arg(long, value_name = "N", default_value = "2", requires = "save")]
     pub keep: NonZeroUsize,
-    /// The learning rate after the warmup
-    #[arg(long, value_name = "RATE", default_value = "0.0006", value_parser = rate, allow_negative_numbers = true)]
-    pub learning_rate: f32,
-    /// Steps in which the learning rate rises
-    #[arg(long, value_name = "N", default_value = "0")]
-    pub warmup: usize,
-    /// Weight decay of matrices
-    #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = rate, allow_negative_numbers = true)]
-    pub weight_decay: f32,
+    #[command(flatten)]
+    pub optimizer: OptimizerArguments,
     /// What ranks compute on: the cores of this machine, NVIDIA GPUs, or the GPUs' kernels emulated on the cores, which is
     /// very slow and shows whether a plan does on GPUs what it does on cores
     #[arg(long, default_value = "cpu", value_parser = one_of(&DEVICES, |kind| kind.name))]

@@ -1,7 +1,7 @@
 //! `run`: trains with a plan on this machine.
 
-use crate::arguments::{AttentionChoice, RunArguments, Switch};
-use crate::error::{CliError, Outcome};
+use crate::arguments::{AttentionChoice, OptimizerArguments, RunArguments, Switch};
+use crate::error::{CliError, Outcome, refuse};
 use crate::progress::TrainingBar;
 use crate::render::training;
 use crate::{inputs, output};
@@ -20,6 +20,7 @@ use trainwright_timeline::chrome::write_chrome;
 pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     output::stdout_is_taken(&[("--trace", &arguments.trace)], arguments.json)?;
     let plan = inputs::plan(&arguments.plan, &[], None)?;
+    check(&arguments.optimizer, &plan)?;
     let tokens = tokens(arguments, &plan)?;
     let place = inputs::launched::place(inputs::launched::transport(arguments.transport))?;
     let mut settings = settings(arguments);
@@ -83,8 +84,12 @@ fn settings(arguments: &RunArguments) -> Settings {
         }),
         patience: Duration::from_secs(arguments.patience as u64),
         fault: arguments.drill,
-        learning_rate: LearningRate { peak: arguments.learning_rate, warmup: arguments.warmup },
-        weight_decay: arguments.weight_decay,
+        learning_rate: learning_rate(&arguments.optimizer, arguments.steps),
+        weight_decay: arguments.optimizer.weight_decay,
+        decays_embeddings: !arguments.optimizer.no_embedding_decay,
+        betas: [arguments.optimizer.beta1, arguments.optimizer.beta2],
+        adam_epsilon: arguments.optimizer.epsilon,
+        largest_gradient_norm: arguments.optimizer.clip.unwrap_or(1.0),
         device: arguments.device,
         graph: arguments.graph == Switch::On,
         attention: arguments.attention.map(|choice| match choice {
@@ -94,6 +99,34 @@ fn settings(arguments: &RunArguments) -> Settings {
         deterministic: arguments.deterministic,
         threads: arguments.threads.unwrap_or_else(cores),
         ..Settings::default()
+    }
+}
+
+fn learning_rate(arguments: &OptimizerArguments, steps: usize) -> LearningRate {
+    let end = arguments.decay_until.unwrap_or(steps);
+    LearningRate {
+        peak: arguments.learning_rate,
+        warmup: arguments.warmup,
+        schedule: arguments.rate_schedule,
+        end,
+        cooldown: arguments.cooldown.unwrap_or(end / 5),
+        floor: arguments.final_learning_rate,
+    }
+}
+
+/// Refuses arguments that do not suit each other or the plan.
+fn check(arguments: &OptimizerArguments, plan: &Plan) -> Result<(), CliError> {
+    let OptimizerArguments { learning_rate, final_learning_rate, .. } = *arguments;
+    if final_learning_rate > learning_rate {
+        let allowed = format!("it is at most --learning-rate, {learning_rate}");
+        return Err(refuse("--final-learning-rate", final_learning_rate, allowed));
+    }
+    match arguments.clip {
+        Some(norm) if !plan.job.gradient_clipping => {
+            let allowed = "the plan's job has `gradient_clipping = false`: set it to true, or leave this out";
+            Err(refuse("--clip", norm, allowed))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::comm::drill::Drill;
 use crate::device::{AttentionBy, DEVICES, DeviceKind};
+use crate::train::learning_rate::LearningRate;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,10 +22,14 @@ pub struct Settings {
     pub patience: Duration,
     /// A fault to be made on purpose.
     pub fault: Option<Drill>,
-    /// How large steps are.
+    /// The learning rate by step.
     pub learning_rate: LearningRate,
     /// Weight decay of matrices; vectors do not decay.
     pub weight_decay: f32,
+    /// Whether the tables of tokens and positions decay as other matrices do. A tied output embedding is such a table.
+    pub decays_embeddings: bool,
+    /// β₁ and β₂ of Adam and LAMB; β₁ is also the momentum of the optimizers that have one.
+    pub betas: [f32; 2],
     /// ε of Adam.
     pub adam_epsilon: f32,
     /// The bound of the gradients' norm, where the job clips it.
@@ -88,8 +93,11 @@ impl Default for Settings {
             saving: None,
             patience: Duration::from_secs(60),
             fault: None,
-            learning_rate: LearningRate { peak: 6e-4, warmup: 0 },
+            learning_rate: LearningRate::constant(6e-4),
             weight_decay: 0.1,
+            decays_embeddings: true,
+            // Those of published language models: Brown et al. 2020, arXiv 2005.14165, appendix B.
+            betas: [0.9, 0.95],
             adam_epsilon: 1e-8,
             largest_gradient_norm: 1.0,
             device: DEVICES[0],
@@ -100,36 +108,5 @@ impl Default for Settings {
             return_weights: false,
             records: Records::default(),
         }
-    }
-}
-
-/// A learning rate that rises linearly and then stays.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LearningRate {
-    /// Where it stays.
-    pub peak: f32,
-    /// Steps until then.
-    pub warmup: usize,
-}
-
-impl LearningRate {
-    /// In step 1, 2, ….
-    pub fn at(&self, step: usize) -> f32 {
-        match step < self.warmup {
-            true => self.peak * step as f32 / self.warmup as f32,
-            false => self.peak,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::LearningRate;
-
-    #[test]
-    fn the_rate_rises_to_its_peak() {
-        let rate = LearningRate { peak: 1.0, warmup: 4 };
-        assert_eq!([1, 2, 3, 4, 5].map(|step| rate.at(step)), [0.25, 0.5, 0.75, 1.0, 1.0]);
-        assert_eq!(LearningRate { peak: 1.0, warmup: 0 }.at(1), 1.0);
     }
 }

@@ -11,6 +11,7 @@ mod faults;
 mod grid;
 #[path = "../../../tests/common/long.rs"]
 mod long;
+mod optimizing;
 mod parity;
 mod recording;
 mod sequences;

@@ -53,7 +53,10 @@ pub fn train_in_processes(
 ///
 /// Source: Fowler, Noll & Vo, FNV-1a with 64 bits.
 fn fingerprint(plan: &Plan, tokens: &Tokens, settings: &Settings) -> u64 {
-    let settings = (settings.steps, settings.seed, settings.learning_rate, settings.weight_decay);
+    let Settings { steps, seed, learning_rate, weight_decay, decays_embeddings, betas, adam_epsilon, .. } =
+        *settings;
+    let rule = (weight_decay, decays_embeddings, betas, adam_epsilon, settings.largest_gradient_norm);
+    let settings = (steps, seed, learning_rate, rule);
     let text = format!("{}{}{settings:?}", plan.to_toml(), tokens.count());
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
