@@ -1,5 +1,6 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
+mod data;
 mod measure;
 mod network;
 mod optimizer;
@@ -9,6 +10,7 @@ mod tools;
 mod training;
 mod what_if;
 
+pub use data::DataArguments;
 pub use measure::{CalibrateArguments, TransportChoice, ValidateArguments};
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 pub use optimizer::OptimizerArguments;

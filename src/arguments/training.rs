@@ -1,5 +1,6 @@
 //! Arguments of `run`.
 
+use super::data::DataArguments;
 use super::optimizer::OptimizerArguments;
 use super::{TransportChoice, count, one_of};
 use clap::{Args, ValueEnum};
@@ -14,12 +15,8 @@ pub struct RunArguments {
     /// The number of the last step; a resumed run counts on
     #[arg(long, value_name = "N", default_value = "10", value_parser = count, allow_negative_numbers = true)]
     pub steps: usize,
-    /// The text to train on; without it, made-up tokens
-    #[arg(long, value_name = "FILE")]
-    pub data: Option<String>,
-    /// A Hugging Face tokenizer.json that cuts the text; without it each byte is a token
-    #[arg(long, value_name = "FILE", requires = "data")]
-    pub tokenizer: Option<String>,
+    #[command(flatten)]
+    pub data: DataArguments,
     /// Decides the initial weights and the order of the data [default: 0, or that of the resumed run]
     #[arg(long, value_name = "N", conflicts_with = "resume")]
     pub seed: Option<u64>,
@@ -72,6 +69,12 @@ pub struct RunArguments {
     /// Write a trace of the last step for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub trace: Option<String>,
+    /// Steps from one printed line to the next; steps with a validation and the last one are printed too
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub log_interval: NonZeroUsize,
+    /// Write a line of JSON for each step to this file as it happens; a resumed run adds to it
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<String>,
     /// Print the steps as JSON at the end
     #[arg(long)]
     pub json: bool,

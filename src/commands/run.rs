@@ -2,13 +2,14 @@
 
 use crate::arguments::{AttentionChoice, OptimizerArguments, RunArguments, Switch};
 use crate::error::{CliError, Outcome, refuse};
+use crate::metrics::Metrics;
 use crate::progress::TrainingBar;
 use crate::render::training;
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 use trainwright_executor::{
-    AttentionBy, LearningRate, Saving, Settings, Start, StepReport, Tokens, train, train_in_processes,
+    AttentionBy, LearningRate, Saving, Settings, Start, StepReport, train, train_in_processes,
 };
 use trainwright_spec::plan::Plan;
 use trainwright_timeline::chrome::write_chrome;
@@ -21,20 +22,32 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     output::stdout_is_taken(&[("--trace", &arguments.trace)], arguments.json)?;
     let plan = inputs::plan(&arguments.plan, &[], None)?;
     check(&arguments.optimizer, &plan)?;
-    let tokens = tokens(arguments, &plan)?;
+    let (tokens, validation) = inputs::data::data(&arguments.data, &plan)?;
     let place = inputs::launched::place(inputs::launched::transport(arguments.transport))?;
-    let mut settings = settings(arguments);
+    let mut settings = Settings { validation, ..settings(arguments) };
     if let (Some(place), None) = (&place, arguments.threads) {
         settings.threads = inputs::launched::threads(place.world)?;
     }
     let silent = arguments.json || place.as_ref().is_some_and(|place| place.rank > 0);
     let print = |text: &str| if silent { Ok(()) } else { output::print(text) };
     print(&training::title(&plan, &tokens))?;
+    let leads = place.as_ref().is_none_or(|place| place.rank == 0);
+    let mut metrics =
+        Metrics::open(arguments.metrics.as_deref().filter(|_| leads), arguments.resume.is_some())?;
+    let mut interval = Interval::default();
     let mut printed = Ok(());
     let bar = TrainingBar::new(!silent, arguments.steps);
     let mut show = |report: &StepReport| {
+        let mean = interval.add(report);
+        let is_shown = report.step.is_multiple_of(arguments.log_interval.get())
+            || report.step == arguments.steps
+            || report.validation_loss.is_some();
         if printed.is_ok() {
-            printed = bar.above(|| print(&training::step(&plan, report)));
+            printed = metrics.add(&plan, report);
+        }
+        if printed.is_ok() && is_shown {
+            interval = Interval::default();
+            printed = bar.above(|| print(&training::step(&plan, &mean)));
         }
         bar.show(report.step, || training::progress(&plan, report, arguments.steps));
     };
@@ -64,6 +77,22 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
         output::write("--trace", path, |mut out| write_chrome(&outcome.timeline, &mut out))?;
     }
     Ok(Outcome::Done)
+}
+
+/// The steps since the last printed line.
+#[derive(Default)]
+struct Interval {
+    steps: usize,
+    seconds: f64,
+}
+
+impl Interval {
+    /// The step with the mean time of the steps.
+    fn add(&mut self, report: &StepReport) -> StepReport {
+        self.steps += 1;
+        self.seconds += report.seconds;
+        StepReport { seconds: self.seconds / self.steps as f64, ..*report }
+    }
 }
 
 fn settings(arguments: &RunArguments) -> Settings {
@@ -129,20 +158,3 @@ fn check(arguments: &OptimizerArguments, plan: &Plan) -> Result<(), CliError> {
         _ => Ok(()),
     }
 }
-
-/// A text's tokens, or made-up ones for some dozens of steps.
-fn tokens(arguments: &RunArguments, plan: &Plan) -> Result<Tokens, CliError> {
-    let Some(path) = &arguments.data else {
-        let count = plan.job.tokens().saturating_mul(32).min(MOST_MADE_UP);
-        // Always the same ones, so that a resumed run finds them again.
-        return Ok(Tokens::synthetic(plan.model.vocab, count.max(plan.job.sequence + 1), 0));
-    };
-    let text = inputs::bytes(Some("--data"), path)?;
-    Ok(match &arguments.tokenizer {
-        Some(tokenizer) => Tokens::tokenized(&text, tokenizer.as_ref())?,
-        None => Tokens::bytes(&text),
-    })
-}
-
-/// Made-up tokens are in memory, 4 bytes each.
-const MOST_MADE_UP: usize = 1 << 26;

@@ -2,6 +2,7 @@
 
 use crate::comm::drill::Drill;
 use crate::device::{AttentionBy, DEVICES, DeviceKind};
+use crate::train::data::tokens::Tokens;
 use crate::train::learning_rate::LearningRate;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -16,6 +17,8 @@ pub struct Settings {
     pub seed: u64,
     /// What the run begins with.
     pub start: Start,
+    /// When the loss of held-out tokens is measured, if ever.
+    pub validation: Option<Validation>,
     /// Where checkpoints go, if there are to be any.
     pub saving: Option<Saving>,
     /// For how long nothing may happen on any rank before the run is given up.
@@ -72,6 +75,24 @@ pub enum Start {
     Resume(PathBuf),
 }
 
+/// The loss of tokens that are not trained on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Validation {
+    /// The tokens.
+    pub tokens: Tokens,
+    /// Steps from one measurement to the next; the last step has one too.
+    pub every: NonZeroUsize,
+    /// The most batches that are read, the first ones. A batch has as many sequences as a step.
+    pub batches: NonZeroUsize,
+}
+
+impl Validation {
+    /// Whether it follows on a step, of which `last` is the run's last one.
+    pub(crate) fn is_due(&self, step: usize, last: usize) -> bool {
+        step == last || step.is_multiple_of(self.every.get())
+    }
+}
+
 /// Where checkpoints go and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saving {
@@ -90,6 +111,7 @@ impl Default for Settings {
             steps: 10,
             seed: 0,
             start: Start::Anew,
+            validation: None,
             saving: None,
             patience: Duration::from_secs(60),
             fault: None,

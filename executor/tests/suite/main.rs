@@ -16,3 +16,4 @@ mod parity;
 mod recording;
 mod sequences;
 mod torch;
+mod validation;

@@ -56,8 +56,10 @@ fn fingerprint(plan: &Plan, tokens: &Tokens, settings: &Settings) -> u64 {
     let Settings { steps, seed, learning_rate, weight_decay, decays_embeddings, betas, adam_epsilon, .. } =
         *settings;
     let rule = (weight_decay, decays_embeddings, betas, adam_epsilon, settings.largest_gradient_norm);
-    let settings = (steps, seed, learning_rate, rule);
-    let text = format!("{}{}{settings:?}", plan.to_toml(), tokens.count());
+    let validation = settings.validation.as_ref();
+    let validation = validation.map(|held| (held.tokens.fingerprint(), held.every, held.batches));
+    let settings = (steps, seed, learning_rate, rule, validation);
+    let text = format!("{}{}{}{settings:?}", plan.to_toml(), tokens.count(), tokens.fingerprint());
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
