@@ -1,15 +1,19 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
+mod data;
 mod measure;
 mod network;
+mod optimizer;
 mod profiles;
 mod reports;
 mod tools;
 mod training;
 mod what_if;
 
+pub use data::DataArguments;
 pub use measure::{CalibrateArguments, TransportChoice, ValidateArguments};
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
+pub use optimizer::OptimizerArguments;
 pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, TraceArguments};
 pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
 pub use tools::{ExportArguments, ImportArguments};

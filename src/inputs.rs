@@ -1,6 +1,7 @@
 //! From arguments to a question for the planner or a plan. Errors name the arguments.
 
 pub mod calibration;
+pub mod data;
 pub mod launched;
 pub mod network;
 pub mod trace;

@@ -9,6 +9,7 @@ mod arguments;
 mod commands;
 mod error;
 mod inputs;
+mod metrics;
 mod output;
 mod progress;
 mod render;

@@ -124,6 +124,9 @@ pub enum Fault {
     /// Its process does not answer any more, though the connection stands.
     #[error("nothing has come from its process for {} s: it or its host hangs", .0.as_secs_f64())]
     Silent(Duration),
+    /// Tokens that cannot be read, or that no vocabulary has.
+    #[error("{0}")]
+    Data(String),
     /// A checkpoint that cannot be written.
     #[error(transparent)]
     Checkpoint(Box<CheckpointError>),

@@ -64,12 +64,14 @@ pub use measure::calibrate::{
 };
 pub use measure::{MeasuredDevice, measure_ops, recording_cost};
 pub use train::checkpoint::abandon_checkpoints;
-pub use train::data::tokens::Tokens;
+pub use train::data::format::{DATA_FORMATS, DataFormat};
+pub use train::data::tokens::{DataFile, Tokens};
 pub use train::graph_capture::GraphUse;
+pub use train::learning_rate::{LearningRate, RATE_SCHEDULES, RateSchedule};
 pub use train::parameters::{Layer, ParameterName};
 pub use train::run::processes::train_in_processes;
 pub use train::run::stopping::StopRequest;
 pub use train::run::{FullWeights, Outcome, StepReport, train};
-pub use train::settings::{LearningRate, Records, Saving, Settings, Start};
+pub use train::settings::{Records, Saving, Settings, Start, Validation};
 pub use train::supported::{check, with_executor_stack};
 pub use trainwright_kernels::cuda::{InUse, ask_for_queues};

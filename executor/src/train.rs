@@ -16,6 +16,7 @@ pub(crate) mod graph_capture;
 mod groups;
 pub(crate) mod instruction;
 mod layer_collectives;
+pub(crate) mod learning_rate;
 mod masks;
 mod module_collectives;
 mod modules;

@@ -1,6 +1,8 @@
 //! Arguments of `run`.
 
-use super::{TransportChoice, count, one_of, rate};
+use super::data::DataArguments;
+use super::optimizer::OptimizerArguments;
+use super::{TransportChoice, count, one_of};
 use clap::{Args, ValueEnum};
 use std::num::NonZeroUsize;
 use trainwright_executor::{DEVICES, DeviceKind, Drill, DrillKind};
@@ -13,12 +15,8 @@ pub struct RunArguments {
     /// The number of the last step; a resumed run counts on
     #[arg(long, value_name = "N", default_value = "10", value_parser = count, allow_negative_numbers = true)]
     pub steps: usize,
-    /// The text to train on; without it, made-up tokens
-    #[arg(long, value_name = "FILE")]
-    pub data: Option<String>,
-    /// A Hugging Face tokenizer.json that cuts the text; without it each byte is a token
-    #[arg(long, value_name = "FILE", requires = "data")]
-    pub tokenizer: Option<String>,
+    #[command(flatten)]
+    pub data: DataArguments,
     /// Decides the initial weights and the order of the data [default: 0, or that of the resumed run]
     #[arg(long, value_name = "N", conflicts_with = "resume")]
     pub seed: Option<u64>,
@@ -37,15 +35,8 @@ pub struct RunArguments {
     /// How many checkpoints to keep, the last ones
     #[arg(long, value_name = "N", default_value = "2", requires = "save")]
     pub keep: NonZeroUsize,
-    /// The learning rate after the warmup
-    #[arg(long, value_name = "RATE", default_value = "0.0006", value_parser = rate, allow_negative_numbers = true)]
-    pub learning_rate: f32,
-    /// Steps in which the learning rate rises
-    #[arg(long, value_name = "N", default_value = "0")]
-    pub warmup: usize,
-    /// Weight decay of matrices
-    #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = rate, allow_negative_numbers = true)]
-    pub weight_decay: f32,
+    #[command(flatten)]
+    pub optimizer: OptimizerArguments,
     /// What ranks compute on: the cores of this machine, NVIDIA GPUs, or the GPUs' kernels emulated on the cores, which is
     /// very slow and shows whether a plan does on GPUs what it does on cores
     #[arg(long, default_value = "cpu", value_parser = one_of(&DEVICES, |kind| kind.name))]
@@ -78,6 +69,12 @@ pub struct RunArguments {
     /// Write a trace of the last step for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub trace: Option<String>,
+    /// Steps from one printed line to the next; steps with a validation and the last one are printed too
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub log_interval: NonZeroUsize,
+    /// Write a line of JSON for each step to this file as it happens; a resumed run adds to it
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<String>,
     /// Print the steps as JSON at the end
     #[arg(long)]
     pub json: bool,

@@ -151,7 +151,7 @@ fn run(arguments: &ValidateArguments, plan: &Plan) -> Result<Ran, CliError> {
     let settings = Settings {
         steps: WARM_UP + arguments.steps + 1,
         // What the weights become does not matter; at a rate of zero they cannot grow to NaN.
-        learning_rate: LearningRate { peak: 0.0, warmup: 0 },
+        learning_rate: LearningRate::constant(0.0),
         threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         records: Records::LastStep,
         device: arguments.device,

@@ -1,14 +1,15 @@
 //! `run`: trains with a plan on this machine.
 
-use crate::arguments::{AttentionChoice, RunArguments, Switch};
-use crate::error::{CliError, Outcome};
+use crate::arguments::{AttentionChoice, OptimizerArguments, RunArguments, Switch};
+use crate::error::{CliError, Outcome, refuse};
+use crate::metrics::Metrics;
 use crate::progress::TrainingBar;
 use crate::render::training;
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 use trainwright_executor::{
-    AttentionBy, LearningRate, Remark, Saving, Settings, Start, StepReport, Tokens, train, train_in_processes,
+    AttentionBy, LearningRate, Remark, Saving, Settings, Start, StepReport, train, train_in_processes,
 };
 use trainwright_spec::plan::Plan;
 use trainwright_timeline::chrome::write_chrome;
@@ -23,9 +24,10 @@ const ENDS: &str = "the run ends after this step with a checkpoint; another sign
 pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     output::stdout_is_taken(&[("--trace", &arguments.trace)], arguments.json)?;
     let plan = inputs::plan(&arguments.plan, &[], None)?;
-    let tokens = tokens(arguments, &plan)?;
+    check(&arguments.optimizer, &plan)?;
+    let (tokens, validation) = inputs::data::data(&arguments.data, &plan)?;
     let place = inputs::launched::place(inputs::launched::transport(arguments.transport))?;
-    let mut settings = settings(arguments);
+    let mut settings = Settings { validation, ..settings(arguments) };
     if let (Some(place), None) = (&place, arguments.threads) {
         settings.threads = inputs::launched::threads(place.world)?;
     }
@@ -36,11 +38,23 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     let silent = arguments.json || place.as_ref().is_some_and(|place| place.rank > 0);
     let print = |text: &str| if silent { Ok(()) } else { output::print(text) };
     print(&training::title(&plan, &tokens))?;
+    let leads = place.as_ref().is_none_or(|place| place.rank == 0);
+    let mut metrics =
+        Metrics::open(arguments.metrics.as_deref().filter(|_| leads), arguments.resume.is_some())?;
+    let mut interval = Interval::default();
     let mut printed = Ok(());
     let bar = TrainingBar::new(!silent, arguments.steps);
     let mut show = |report: &StepReport| {
+        let mean = interval.add(report);
+        let is_shown = report.step.is_multiple_of(arguments.log_interval.get())
+            || report.step == arguments.steps
+            || report.validation_loss.is_some();
         if printed.is_ok() {
-            printed = bar.above(|| print(&training::step(&plan, report)));
+            printed = metrics.add(&plan, report);
+        }
+        if printed.is_ok() && is_shown {
+            interval = Interval::default();
+            printed = bar.above(|| print(&training::step(&plan, &mean)));
         }
         bar.show(report.step, || training::progress(&plan, report, arguments.steps));
     };
@@ -73,6 +87,22 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     Ok(end)
 }
 
+/// The steps since the last printed line.
+#[derive(Default)]
+struct Interval {
+    steps: usize,
+    seconds: f64,
+}
+
+impl Interval {
+    /// The step with the mean time of the steps.
+    fn add(&mut self, report: &StepReport) -> StepReport {
+        self.steps += 1;
+        self.seconds += report.seconds;
+        StepReport { seconds: self.seconds / self.steps as f64, ..*report }
+    }
+}
+
 fn settings(arguments: &RunArguments) -> Settings {
     let start = match (&arguments.from, &arguments.resume) {
         (Some(folder), _) => Start::Weights(folder.into()),
@@ -92,8 +122,12 @@ fn settings(arguments: &RunArguments) -> Settings {
         remark: Remark(output::remark),
         patience: Duration::from_secs(arguments.patience as u64),
         fault: arguments.drill,
-        learning_rate: LearningRate { peak: arguments.learning_rate, warmup: arguments.warmup },
-        weight_decay: arguments.weight_decay,
+        learning_rate: learning_rate(&arguments.optimizer, arguments.steps),
+        weight_decay: arguments.optimizer.weight_decay,
+        decays_embeddings: !arguments.optimizer.no_embedding_decay,
+        betas: [arguments.optimizer.beta1, arguments.optimizer.beta2],
+        adam_epsilon: arguments.optimizer.epsilon,
+        largest_gradient_norm: arguments.optimizer.clip.unwrap_or(1.0),
         device: arguments.device,
         graph: arguments.graph == Switch::On,
         attention: arguments.attention.map(|choice| match choice {
@@ -106,19 +140,30 @@ fn settings(arguments: &RunArguments) -> Settings {
     }
 }
 
-/// A text's tokens, or made-up ones for some dozens of steps.
-fn tokens(arguments: &RunArguments, plan: &Plan) -> Result<Tokens, CliError> {
-    let Some(path) = &arguments.data else {
-        let count = plan.job.tokens().saturating_mul(32).min(MOST_MADE_UP);
-        // Always the same ones, so that a resumed run finds them again.
-        return Ok(Tokens::synthetic(plan.model.vocab, count.max(plan.job.sequence + 1), 0));
-    };
-    let text = inputs::bytes(Some("--data"), path)?;
-    Ok(match &arguments.tokenizer {
-        Some(tokenizer) => Tokens::tokenized(&text, tokenizer.as_ref())?,
-        None => Tokens::bytes(&text),
-    })
+fn learning_rate(arguments: &OptimizerArguments, steps: usize) -> LearningRate {
+    let end = arguments.decay_until.unwrap_or(steps);
+    LearningRate {
+        peak: arguments.learning_rate,
+        warmup: arguments.warmup,
+        schedule: arguments.rate_schedule,
+        end,
+        cooldown: arguments.cooldown.unwrap_or(end / 5),
+        floor: arguments.final_learning_rate,
+    }
 }
 
-/// Made-up tokens are in memory, 4 bytes each.
-const MOST_MADE_UP: usize = 1 << 26;
+/// Refuses arguments that do not suit each other or the plan.
+fn check(arguments: &OptimizerArguments, plan: &Plan) -> Result<(), CliError> {
+    let OptimizerArguments { learning_rate, final_learning_rate, .. } = *arguments;
+    if final_learning_rate > learning_rate {
+        let allowed = format!("it is at most --learning-rate, {learning_rate}");
+        return Err(refuse("--final-learning-rate", final_learning_rate, allowed));
+    }
+    match arguments.clip {
+        Some(norm) if !plan.job.gradient_clipping => {
+            let allowed = "the plan's job has `gradient_clipping = false`: set it to true, or leave this out";
+            Err(refuse("--clip", norm, allowed))
+        }
+        _ => Ok(()),
+    }
+}

@@ -170,7 +170,7 @@ fn measure(
     let settings = Settings {
         steps: arguments.steps + WARM_UP,
         // What the weights become does not matter; at a rate of zero they cannot grow to NaN.
-        learning_rate: LearningRate { peak: 0.0, warmup: 0 },
+        learning_rate: LearningRate::constant(0.0),
         threads: match place {
             Some(place) => inputs::launched::threads(place.world)?,
             None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),

@@ -26,20 +26,43 @@ pub fn title(plan: &Plan, tokens: &Tokens) -> String {
 pub fn step(plan: &Plan, report: &StepReport) -> String {
     let norm = report.gradient_norm.map(|norm| format!("  norm {norm:7.3}")).unwrap_or_default();
     let rate = words::grouped((plan.job.tokens() as f64 / report.seconds).round());
-    format!("step {:5}  loss {:8.4}{norm}  {rate:>9} tokens/s\n", report.step, report.loss)
+    let validation = report.validation_loss.map(|loss| format!("  validation {loss:.4}")).unwrap_or_default();
+    format!("step {:5}  loss {:8.4}{norm}  {rate:>9} tokens/s{validation}\n", report.step, report.loss)
 }
 
 /// `loss 2.4417  5,121 tokens/s  MFU 41 %  2 min 10 s left`, the part of it that the plan's GPU would reach of its peak.
 pub fn progress(plan: &Plan, report: &StepReport, last: usize) -> String {
     let rate = plan.job.tokens() as f64 / report.seconds;
-    let peak = plan.cluster.node.gpu.peak.get(&plan.job.precision).map(|peak| {
-        let part = flops_per_token(plan) * rate / (peak.value.get() * plan.mesh.ranks() as f64);
-        format!("  MFU {:.2} %", 100.0 * part)
-    });
+    let peak = mfu(plan, report).map(|part| format!("  MFU {:.2} %", 100.0 * part));
     let left = (report.seconds * (last - report.step) as f64).round() as u64;
     let left = if left < 120 { format!("{left} s") } else { format!("{} min", left / 60) };
     let (rate, peak) = (words::grouped(rate.round()), peak.unwrap_or_default());
     format!("loss {:.4}  {rate} tokens/s{peak}  {left} left", report.loss)
+}
+
+/// The part that model FLOPs have of the peak of the plan's GPUs; `None` if that is not known.
+fn mfu(plan: &Plan, report: &StepReport) -> Option<f64> {
+    let peak = plan.cluster.node.gpu.peak.get(&plan.job.precision)?.value.get() * plan.mesh.ranks() as f64;
+    Some(flops_per_token(plan) * plan.job.tokens() as f64 / report.seconds / peak)
+}
+
+/// A step as a line of `--metrics`.
+pub fn metrics(plan: &Plan, report: &StepReport) -> serde_json::Value {
+    let mut line = step_data(report);
+    line["tokens_per_second"] = json!(plan.job.tokens() as f64 / report.seconds);
+    line["mfu"] = json!(mfu(plan, report));
+    line
+}
+
+fn step_data(report: &StepReport) -> serde_json::Value {
+    json!({
+        "step": report.step,
+        "loss": report.loss,
+        "gradient_norm": report.gradient_norm,
+        "learning_rate": report.learning_rate,
+        "validation_loss": report.validation_loss,
+        "seconds": report.seconds,
+    })
 }
 
 /// The rate of all steps but the first, which warms up.
@@ -91,15 +114,7 @@ pub fn device_memory(memory: Option<&DeviceMemory>) -> String {
 /// All steps as data.
 pub fn json(plan: &Plan, outcome: &Outcome) -> String {
     let Outcome { steps, routes, graph, device_memory, attention, deterministic, .. } = outcome;
-    let step = |report: &StepReport| {
-        json!({
-            "step": report.step,
-            "loss": report.loss,
-            "gradient_norm": report.gradient_norm,
-            "seconds": report.seconds,
-        })
-    };
-    let steps_of_run: Vec<_> = steps.iter().map(step).collect();
+    let steps_of_run: Vec<_> = steps.iter().map(step_data).collect();
     let mut all = json!({
         "tokens_per_step": plan.job.tokens(),
         "tokens_per_second": warm_rate(plan, steps),

@@ -89,7 +89,7 @@ fn impossible_runs_are_refused_in_one_line() {
         assert!(ran.stderr.contains(expected), "{}", ran.stderr);
     };
     check("run plan.toml --data text", 2, "5 tokens are fewer than one sequence of 8");
-    check("run plan.toml --data none", 2, "--data: cannot read none");
+    check("run plan.toml --data none", 2, "cannot read none");
     if cfg!(not(feature = "cuda")) {
         check(
             "run plan.toml --device cuda",

@@ -33,9 +33,10 @@ pub(crate) use times::Times;
 
 use crate::error::RunError;
 use crate::train::data::tokens::Tokens;
+use crate::train::learning_rate::LearningRate;
 use crate::train::record::Record;
 use crate::train::run::{Ran, run_plan};
-use crate::train::settings::{LearningRate, Records, Settings};
+use crate::train::settings::{Records, Settings};
 use crate::train::timeline::timed_ops;
 use machine::{Figures, Threading};
 use robust::median;
@@ -199,7 +200,7 @@ impl<'a> ShortRun<'a> {
         let settings = Settings {
             steps,
             // Nothing is learned, so that made-up tokens cannot make numbers that are none.
-            learning_rate: LearningRate { peak: 0.0, warmup: 0 },
+            learning_rate: LearningRate::constant(0.0),
             threads: NonZeroUsize::new(threading.threads * self.plan.mesh.ranks())
                 .unwrap_or(NonZeroUsize::MIN),
             records: Records::EveryStep,

@@ -4,9 +4,10 @@ use crate::device::{DeviceKind, Opening};
 use crate::error::RunError;
 use crate::measure::calibrate::{Refused, Times, alone, shared_gpus, today};
 use crate::train::data::tokens::Tokens;
+use crate::train::learning_rate::LearningRate;
 use crate::train::record::Record;
 use crate::train::run::run_plan;
-use crate::train::settings::{LearningRate, Records, Settings};
+use crate::train::settings::{Records, Settings};
 use crate::train::timeline::timed_ops;
 use trainwright_spec::cluster::DeviceProfile;
 use trainwright_spec::plan::Plan;
@@ -70,7 +71,7 @@ fn measure(
     let settings = Settings {
         steps: STEPS,
         // Nothing is learned, so that made-up tokens cannot make numbers that are none.
-        learning_rate: LearningRate { peak: 0.0, warmup: 0 },
+        learning_rate: LearningRate::constant(0.0),
         records: Records::EveryStep,
         device,
         deterministic,

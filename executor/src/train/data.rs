@@ -1,4 +1,15 @@
-//! What is trained on: tokens and who made them.
+//! What is trained on.
+//!
+//! ```text
+//! file ─ format ─► source (tokens in a row) ─┐
+//!                                            ├─► tokens ─ loader ─► batches of sequences
+//! made-up or short texts ──► source ─────────┘
+//! ```
 
+pub(crate) mod format;
+pub(crate) mod loader;
+mod megatron;
+mod source;
+mod text;
 mod tokenizer;
 pub(crate) mod tokens;

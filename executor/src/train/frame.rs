@@ -106,6 +106,11 @@ impl Frame {
         self.kept.iter_mut().filter(move |(place, _)| place.0 == layer).map(|(_, kept)| kept)
     }
 
+    /// What is kept for all modules.
+    pub fn all_kept(&mut self) -> impl Iterator<Item = &mut Kept> {
+        self.kept.values_mut()
+    }
+
     /// Gives up what is kept for a module.
     pub fn give_up(&mut self, place: ModulePlace) {
         self.kept.remove(&place);

@@ -129,6 +129,8 @@ fn obstacle(shared: &RunContext, routes: &Routes) -> Option<&'static str> {
     let obstacles = [
         (!settings.graph, "it was turned off"),
         (settings.records == Records::EveryStep, "every step is timed op by op"),
+        // A validation allocates memory between steps, and no GPU has shown that a captured step survives it.
+        (settings.validation.is_some(), "held-out tokens are validated between steps"),
         (places.iter().any(Option::is_some), "what is offloaded goes through the host"),
         (plan.model.dropout, "each step drops out other elements"),
         (has_experts, "the host reads which experts tokens visit"),

@@ -13,6 +13,8 @@ pub(crate) struct Masks {
     key: u64,
     /// The first sequence of the microbatch among those of the step.
     pub first_sequence: usize,
+    /// Whether nothing is dropped: in validation.
+    is_off: bool,
 }
 
 /// Where elements are dropped.
@@ -29,7 +31,12 @@ pub(crate) enum Dropped {
 impl Masks {
     /// Those of a step and the sequences from one on.
     pub fn new(seed: u64, step: usize, first_sequence: usize) -> Self {
-        Self { key: mix(mix(seed ^ STREAM) ^ step as u64), first_sequence }
+        Self { key: mix(mix(seed ^ STREAM) ^ step as u64), first_sequence, is_off: false }
+    }
+
+    /// Those that drop nothing.
+    pub fn off() -> Self {
+        Self { is_off: true, ..Self::default() }
     }
 
     /// The dropout at a site of a layer; `None` if its rate is 0.
@@ -44,7 +51,7 @@ impl Masks {
             _ => 0,
         };
         let key = mix(mix(self.key ^ site as u64) ^ block as u64);
-        (rate > 0.0).then_some(Dropout { rate, key })
+        (rate > 0.0 && !self.is_off).then_some(Dropout { rate, key })
     }
 }
 

@@ -8,6 +8,7 @@
 mod microbatches;
 mod module_steps;
 mod ops;
+mod validation;
 
 use crate::comm::collective::Communicator;
 use crate::comm::heartbeat::Heartbeat;
@@ -15,7 +16,7 @@ use crate::comm::members::Members;
 use crate::device::tensor::Tensor;
 use crate::device::{COMPUTE, Device, StepNumbers};
 use crate::error::Fault;
-use crate::train::data::tokens::Loader;
+use crate::train::data::loader::Loader;
 use crate::train::frame::{Frame, MicrobatchTokens};
 use crate::train::graph_capture::GraphCapture;
 use crate::train::instruction::Instruction;
@@ -30,7 +31,7 @@ use microbatches::StepTokens;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use trainwright_kernels::cuda::Event;
-use trainwright_spec::program::{Channel, RankProgram, Task, UpdateStep};
+use trainwright_spec::program::{Call, Channel, RankProgram, Task, UpdateStep};
 use trainwright_spec::schedule::{Action, ActionKind};
 
 /// Name of a number that may be NaN.
@@ -46,6 +47,8 @@ pub(crate) struct Rank<'a> {
     pub groups: Vec<Option<Members>>,
     pub communicator: Communicator<'a>,
     pub loader: Loader<'a>,
+    /// The batches of held-out tokens.
+    pub validation_loader: Option<Loader<'a>>,
     pub state: State,
     pub offload_store: OffloadStore,
     pub recorder: Recorder,
@@ -71,6 +74,28 @@ pub(crate) struct StepEnd {
     pub loss: f64,
     /// The norm of all gradients, if it was formed.
     pub gradient_norm: Option<f64>,
+    /// The loss of held-out tokens, if it was measured behind the step.
+    pub validation: Option<ValidationEnd>,
+}
+
+/// The result of a validation on a rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ValidationEnd {
+    /// The sum of the losses of the tokens that it saw last, by batch of the run's size.
+    pub loss: f64,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// What is noted of a call's ops.
+#[derive(Debug, Clone, Copy)]
+struct CallRecords<'c> {
+    /// The calls that make losses.
+    losses: &'c [usize],
+    /// Whether the device times each op.
+    is_timed: bool,
+    /// Whether the ops are part of the step's record.
+    is_recorded: bool,
 }
 
 impl Rank<'_> {
@@ -87,7 +112,7 @@ impl Rank<'_> {
         let sizes = self.sizes.clone();
         let losses = self.losses();
         let mut update = Update::new(&*device, shared, &sizes, step);
-        self.upload_tokens(step);
+        self.upload_tokens(step)?;
         device.begin_step(update.begin(losses.len()));
         device.join_streams();
         let mut loss = 0.0;
@@ -106,7 +131,7 @@ impl Rank<'_> {
             _ => loss = self.enqueue(step, &mut update, &losses, is_timed)?,
         }
         if step < shared.settings.steps {
-            self.next_tokens = Some(self.make_tokens(step + 1));
+            self.next_tokens = Some(self.make_tokens(step + 1)?);
         }
         device.join_streams();
         self.recorder.retime(&device.marks());
@@ -114,7 +139,8 @@ impl Rank<'_> {
         device.check()?;
         loss += self.kept_loss(&losses, &kept)?;
         let norm = if update.keeps() { self.kept_norm(&kept)? } else { update.norm() };
-        Ok(StepEnd { loss, gradient_norm: shared.plan.job.gradient_clipping.then_some(norm) })
+        let gradient_norm = shared.plan.job.gradient_clipping.then_some(norm);
+        Ok(StepEnd { loss, gradient_norm, validation: None })
     }
 
     /// Enqueues a step op by op. Returns the sum of the losses that the device does not keep. `losses` are the calls that make some.
@@ -125,47 +151,60 @@ impl Rank<'_> {
         losses: &[usize],
         is_timed: bool,
     ) -> Result<f64, Fault> {
-        let device = Rc::clone(&self.device);
+        let records = CallRecords { losses, is_timed, is_recorded: true };
         let mut loss = 0.0;
         for (number, call) in self.program.calls.iter().enumerate() {
-            let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
-            let mut frame =
+            let frame =
                 call.action.map(|action| self.frame(action, step)).unwrap_or_else(|| Frame::new(None));
-            let mut ended: Vec<Option<Event>> = vec![None; instructions.len()];
-            for (index, instruction) in instructions.iter().enumerate() {
-                self.heartbeat.begin_op(number, index)?;
-                let start = self.recorder.start();
-                device.select(self.stream_of(instruction.op));
-                instruction.waits.iter().filter_map(|op| ended[*op].as_ref()).for_each(|op| device.wait(op));
-                if is_timed {
-                    device.mark();
-                }
-                match call.action {
-                    Some(action) => self.instruction(instruction, action, &mut frame)?,
-                    None => self.update(instruction.op, update)?,
-                }
-                if instruction.is_awaited {
-                    ended[index] = device.record_event();
-                }
-                if is_timed {
-                    device.mark();
-                }
-                device.check()?;
-                self.recorder.ended(number, index, start, state_bytes(&self.sizes, &self.state));
-            }
-            let number = losses.iter().position(|call| *call == number);
-            let last = instructions.last().map_or(COMPUTE, |instruction| self.stream_of(instruction.op));
-            // The sum of the losses comes behind what ranks put together on another stream.
-            let put_together = if number.is_some() && last != COMPUTE { device.record_event() } else { None };
-            device.select(COMPUTE);
-            put_together.iter().for_each(|event| device.wait(event));
-            self.instructions.insert(call.segment, instructions);
-            if let Some(action) = call.action {
-                loss += self.end_of_call(action, number, frame)?;
-            }
+            loss += self.enqueue_call((number, call), frame, update, records)?;
         }
+        let device = Rc::clone(&self.device);
         self.communicator.end_step(&*device)?;
         Ok(loss)
+    }
+
+    /// Enqueues the ops of a call. Returns the sum of its losses if the device does not keep it.
+    fn enqueue_call(
+        &mut self,
+        (number, call): (usize, &Call),
+        mut frame: Frame,
+        update: &mut Update,
+        CallRecords { losses, is_timed, is_recorded }: CallRecords,
+    ) -> Result<f64, Fault> {
+        let device = Rc::clone(&self.device);
+        let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
+        let mut ended: Vec<Option<Event>> = vec![None; instructions.len()];
+        for (index, instruction) in instructions.iter().enumerate() {
+            self.heartbeat.begin_op(number, index)?;
+            let start = self.recorder.start();
+            device.select(self.stream_of(instruction.op));
+            instruction.waits.iter().filter_map(|op| ended[*op].as_ref()).for_each(|op| device.wait(op));
+            if is_timed {
+                device.mark();
+            }
+            match call.action {
+                Some(action) => self.instruction(instruction, action, &mut frame)?,
+                None => self.update(instruction.op, update)?,
+            }
+            if instruction.is_awaited {
+                ended[index] = device.record_event();
+            }
+            if is_timed {
+                device.mark();
+            }
+            device.check()?;
+            if is_recorded {
+                self.recorder.ended(number, index, start, state_bytes(&self.sizes, &self.state));
+            }
+        }
+        let number = losses.iter().position(|call| *call == number);
+        let last = instructions.last().map_or(COMPUTE, |instruction| self.stream_of(instruction.op));
+        // The sum of the losses comes behind what ranks put together on another stream.
+        let put_together = if number.is_some() && last != COMPUTE { device.record_event() } else { None };
+        device.select(COMPUTE);
+        put_together.iter().for_each(|event| device.wait(event));
+        self.instructions.insert(call.segment, instructions);
+        call.action.map_or(Ok(0.0), |action| self.end_of_call(action, number, frame))
     }
 
     /// The calls that make losses.

@@ -3,6 +3,8 @@
 use crate::comm::drill::Drill;
 use crate::comm::transport::Remark;
 use crate::device::{AttentionBy, DEVICES, DeviceKind};
+use crate::train::data::tokens::Tokens;
+use crate::train::learning_rate::LearningRate;
 use crate::train::run::stopping::StopRequest;
 use serde::Serialize;
 use std::num::NonZeroUsize;
@@ -20,6 +22,8 @@ pub struct Settings {
     /// What the run begins with.
     #[serde(skip)] // A path of this host: what it leads to is compared.
     pub start: Start,
+    /// When the loss of held-out tokens is measured, if ever.
+    pub validation: Option<Validation>,
     /// Where checkpoints go, if there are to be any.
     pub saving: Option<Saving>,
     /// Lets another thread end a run that saves, after a step.
@@ -34,10 +38,14 @@ pub struct Settings {
     /// A fault to be made on purpose.
     #[serde(skip)] // It is that of one rank.
     pub fault: Option<Drill>,
-    /// How large steps are.
+    /// The learning rate by step.
     pub learning_rate: LearningRate,
     /// Weight decay of matrices; vectors do not decay.
     pub weight_decay: f32,
+    /// Whether the tables of tokens and positions decay as other matrices do. A tied output embedding is such a table.
+    pub decays_embeddings: bool,
+    /// β₁ and β₂ of Adam and LAMB; β₁ is also the momentum of the optimizers that have one.
+    pub betas: [f32; 2],
     /// ε of Adam.
     pub adam_epsilon: f32,
     /// The bound of the gradients' norm, where the job clips it.
@@ -83,6 +91,24 @@ pub enum Start {
     Resume(PathBuf),
 }
 
+/// The loss of tokens that are not trained on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Validation {
+    /// The tokens.
+    pub tokens: Tokens,
+    /// Steps from one measurement to the next; the last step has one too.
+    pub every: NonZeroUsize,
+    /// The most batches that are read, the first ones. A batch has as many sequences as a step.
+    pub batches: NonZeroUsize,
+}
+
+impl Validation {
+    /// Whether it follows on a step, of which `last` is the run's last one.
+    pub(crate) fn is_due(&self, step: usize, last: usize) -> bool {
+        step == last || step.is_multiple_of(self.every.get())
+    }
+}
+
 /// Where checkpoints go and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Saving {
@@ -101,13 +127,17 @@ impl Default for Settings {
             steps: 10,
             seed: 0,
             start: Start::Anew,
+            validation: None,
             saving: None,
             stop: StopRequest::default(),
             remark: Remark::default(),
             patience: Duration::from_secs(60),
             fault: None,
-            learning_rate: LearningRate { peak: 6e-4, warmup: 0 },
+            learning_rate: LearningRate::constant(6e-4),
             weight_decay: 0.1,
+            decays_embeddings: true,
+            // Those of published language models: Brown et al. 2020, arXiv 2005.14165, appendix B.
+            betas: [0.9, 0.95],
             adam_epsilon: 1e-8,
             largest_gradient_norm: 1.0,
             device: DEVICES[0],
@@ -118,36 +148,5 @@ impl Default for Settings {
             return_weights: false,
             records: Records::default(),
         }
-    }
-}
-
-/// A learning rate that rises linearly and then stays.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct LearningRate {
-    /// Where it stays.
-    pub peak: f32,
-    /// Steps until then.
-    pub warmup: usize,
-}
-
-impl LearningRate {
-    /// In step 1, 2, ….
-    pub fn at(&self, step: usize) -> f32 {
-        match step < self.warmup {
-            true => self.peak * step as f32 / self.warmup as f32,
-            false => self.peak,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::LearningRate;
-
-    #[test]
-    fn the_rate_rises_to_its_peak() {
-        let rate = LearningRate { peak: 1.0, warmup: 4 };
-        assert_eq!([1, 2, 3, 4, 5].map(|step| rate.at(step)), [0.25, 0.5, 0.75, 1.0, 1.0]);
-        assert_eq!(LearningRate { peak: 1.0, warmup: 0 }.at(1), 1.0);
     }
 }

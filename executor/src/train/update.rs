@@ -16,11 +16,8 @@ use trainwright_kernels::cuda::Number;
 use trainwright_kernels::optimizer::{AdamW, Lamb, Lars, Momentum, Squares};
 use trainwright_spec::program::{Axis, UpdateStep, Work};
 
-/// β₁ and β₂ of published language models (Brown et al. 2020, arXiv 2005.14165, appendix B).
-const BETAS: [f32; 2] = [0.9, 0.95];
-const MOMENTUM: Momentum = Momentum { momentum: 0.9 };
-/// μ and η of the paper (You et al. 2017, arXiv 1708.03888, section 5).
-const LARS: Lars = Lars { momentum: 0.9, trust: 0.001 };
+/// η of LARS (You et al. 2017, arXiv 1708.03888, section 5).
+const TRUST: f32 = 0.001;
 
 /// Name of a number that may be NaN.
 pub(crate) const THE_NORM: &str = "the norm of the gradients";
@@ -212,7 +209,8 @@ impl<'a> Update<'a> {
     fn updated<'o>(&self, owned: Owned<'o>) -> Updated<'o> {
         let Owned { parameter, weights, gradients, moments } = owned;
         let is_scaled = parameter.decays();
-        let decay = if is_scaled { self.settings.weight_decay } else { 0.0 };
+        let decays = is_scaled && (self.settings.decays_embeddings || !parameter.name.is_embedding());
+        let decay = if decays { self.settings.weight_decay } else { 0.0 };
         let tensor = Updated { weights, gradients, moments, rounded: None, decay, is_scaled };
         if !self.sizes.rounds {
             return tensor;
@@ -263,14 +261,14 @@ impl<'a> Update<'a> {
     }
 
     fn rule(&self) -> Rule {
-        let ([beta1, beta2], epsilon) = (BETAS, self.settings.adam_epsilon);
+        let ([beta1, beta2], epsilon) = (self.settings.betas, self.settings.adam_epsilon);
         let adam = AdamW { beta1, beta2, epsilon };
         match self.optimizer {
             Optimizer::AdamW => Rule::AdamW(adam),
             Optimizer::Adam => Rule::Adam(adam),
             Optimizer::Lamb => Rule::Lamb(Lamb { beta1, beta2, epsilon }),
-            Optimizer::Lars => Rule::Lars(LARS),
-            Optimizer::Momentum => Rule::Momentum(MOMENTUM),
+            Optimizer::Lars => Rule::Lars(Lars { momentum: beta1, trust: TRUST }),
+            Optimizer::Momentum => Rule::Momentum(Momentum { momentum: beta1 }),
             Optimizer::Sgd => Rule::Sgd,
         }
     }

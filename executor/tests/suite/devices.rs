@@ -144,7 +144,7 @@ fn a_graph_replays_what_ops_do() {
     let run = |draft: &Draft, graph, steps| {
         let device = DeviceKind::from_name(draft.device).unwrap();
         // The rate rises all the time.
-        let learning_rate = LearningRate { peak: 0.02, warmup: 2 * steps };
+        let learning_rate = LearningRate { warmup: 2 * steps, ..LearningRate::constant(0.02) };
         let settings = Settings { device, graph, learning_rate, ..settings(steps) };
         train(&draft.plan(), &tokens(), &settings, &mut |_| {}).unwrap()
     };

@@ -207,7 +207,7 @@ pub fn settings(steps: usize) -> Settings {
     Settings {
         steps,
         seed: 11,
-        learning_rate: LearningRate { peak: 0.02, warmup: 2 },
+        learning_rate: LearningRate { warmup: 2, ..LearningRate::constant(0.02) },
         weight_decay: 0.1,
         adam_epsilon: 1e-3,
         return_weights: true,

@@ -60,7 +60,7 @@ fn a_small_step_lowers_the_loss_by_what_the_gradient_says() {
     let folder = tempfile::tempdir().unwrap();
     let saving = Saving { folder: folder.path().into(), every: None, keep: NonZeroUsize::MIN };
     let once = Settings {
-        learning_rate: LearningRate { peak: STEP, warmup: 0 },
+        learning_rate: LearningRate::constant(STEP),
         weight_decay: 0.0,
         largest_gradient_norm: 1e9,
         ..settings(1)

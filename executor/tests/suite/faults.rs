@@ -42,11 +42,8 @@ fn what_there_is_not_is_refused_with_its_name() {
 #[test]
 fn a_loss_that_is_no_number_names_rank_and_op() {
     let plan = Draft { mesh: [1, 2, 2], ..Draft::of("gpt") }.plan();
-    let steps = Settings {
-        learning_rate: LearningRate { peak: f32::MAX, warmup: 0 },
-        weight_decay: 0.0,
-        ..settings(5)
-    };
+    let steps =
+        Settings { learning_rate: LearningRate::constant(f32::MAX), weight_decay: 0.0, ..settings(5) };
     match train(&plan, &tokens(), &steps, &mut |_| {}).unwrap_err() {
         RunError::Rank { rank, step, op, fault: Fault::NotFinite { .. } } => {
             // The losses are on the last stage: ranks 2 and 3.

@@ -11,7 +11,9 @@ mod faults;
 mod grid;
 #[path = "../../../tests/common/long.rs"]
 mod long;
+mod optimizing;
 mod parity;
 mod recording;
 mod sequences;
 mod torch;
+mod validation;

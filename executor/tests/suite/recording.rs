@@ -10,7 +10,7 @@ fn the_loss_falls() {
     for model in ["gpt", "llama"] {
         let plan = Draft { optimizer: "adamw", micro_batch: 4, ..Draft::of(model) }.plan();
         let steps = Settings {
-            learning_rate: LearningRate { peak: 0.005, warmup: 5 },
+            learning_rate: LearningRate { warmup: 5, ..LearningRate::constant(0.005) },
             adam_epsilon: 1e-8,
             ..settings(40)
         };

@@ -40,7 +40,7 @@ fn check(name: &str, mesh: [usize; 3], ends: [(&str, Layer, ParameterName); 3]) 
         steps: curve.losses.len(),
         seed: curve.seed,
         start: Start::Weights(folder),
-        learning_rate: LearningRate { peak: curve.rate, warmup: 0 },
+        learning_rate: LearningRate::constant(curve.rate),
         weight_decay: curve.decay,
         return_weights: true,
         ..Settings::default()

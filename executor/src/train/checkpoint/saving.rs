@@ -134,7 +134,7 @@ impl Saver<'_> {
             optimizer: self.plan.job.optimizer.clone(),
             sequences: self.beginning.sequences + (step - self.beginning.step) * self.plan.job.global_batch,
             sequence: self.plan.job.sequence,
-            data: self.tokens.fingerprint(),
+            data: self.tokens.fingerprint().into(),
             tokenizer: self.tokens.tokenizer().name(),
             checksums,
         };

@@ -120,7 +120,7 @@ fn check_trainer(
         ("optimizer", &trainer.optimizer, plan.job.optimizer.clone(), "the plan has"),
         ("sequence", &trainer.sequence.to_string(), plan.job.sequence.to_string(), "the plan has"),
         ("tokenizer", &trainer.tokenizer, tokens.tokenizer().name(), "the data was made with"),
-        ("data", &trainer.data, tokens.fingerprint(), "the data given has the fingerprint"),
+        ("data", &trainer.data, tokens.fingerprint().into(), "the data given has the fingerprint"),
     ];
     match rules.into_iter().find(|(_, found, expected, _)| *found != expected) {
         None => Ok(()),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The tokenizer of some tokens.
 #[derive(Debug, Clone)]
 pub(crate) enum Tokenizer {
-    /// None: the tokens are synthetic.
+    /// None: the tokens are synthetic, or their files do not say whose they are.
     None,
     /// Each byte is one.
     Bytes,
@@ -38,17 +38,63 @@ impl Tokenizer {
     }
 }
 
-/// The tokens of a text as a `tokenizer.json` makes them, without special ones around it, and that tokenizer.
-///
-/// # Errors
-/// `Tokenizer` if the file cannot be read or is none, `Data` if the text is not UTF-8.
-pub(super) fn encode(text: &[u8], tokenizer: &Path) -> Result<(Vec<u32>, Tokenizer), RunError> {
-    let path = tokenizer.display();
-    let bad = |reason: String| RunError::Tokenizer { path: path.to_string(), reason };
-    let file = fs::read(tokenizer).map_err(|error| bad(error.to_string()))?;
-    let known = tokenizers::Tokenizer::from_bytes(&file).map_err(|error| bad(error.to_string()))?;
-    let text = std::str::from_utf8(text)
-        .map_err(|error| RunError::Data(format!("a tokenizer reads UTF-8, and {error}")))?;
-    let encoded = known.encode_fast(text, false).map_err(|error| bad(error.to_string()))?;
-    Ok((encoded.get_ids().to_vec(), Tokenizer::HuggingFace(file.into())))
+/// A tokenizer that is ready to cut texts.
+pub(super) enum Encoder {
+    Bytes,
+    HuggingFace { known: Box<tokenizers::Tokenizer>, file: Arc<[u8]>, path: String },
+}
+
+impl Encoder {
+    /// That of a `tokenizer.json`; without one each byte is a token.
+    ///
+    /// # Errors
+    /// `Tokenizer` if the file cannot be read or is none.
+    pub fn open(path: Option<&Path>) -> Result<Self, RunError> {
+        let Some(path) = path else { return Ok(Self::Bytes) };
+        let path = path.display().to_string();
+        let bad = |reason: String| RunError::Tokenizer { path: path.clone(), reason };
+        let file = fs::read(&path).map_err(|error| bad(error.to_string()))?;
+        let known = tokenizers::Tokenizer::from_bytes(&file).map_err(|error| bad(error.to_string()))?;
+        Ok(Self::HuggingFace { known: Box::new(known), file: file.into(), path })
+    }
+
+    /// The tokens of a text, without special ones around it.
+    ///
+    /// # Errors
+    /// `Data` if the text is not UTF-8 and must be, `Tokenizer` if it cannot be cut.
+    pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>, RunError> {
+        match self {
+            Self::Bytes => Ok(text.iter().map(|byte| u32::from(*byte)).collect()),
+            Self::HuggingFace { known, path, .. } => {
+                let text = std::str::from_utf8(text)
+                    .map_err(|error| RunError::Data(format!("a tokenizer reads UTF-8, and {error}")))?;
+                let bad = |reason: String| RunError::Tokenizer { path: path.clone(), reason };
+                let encoded = known.encode_fast(text, false).map_err(|error| bad(error.to_string()))?;
+                Ok(encoded.get_ids().to_vec())
+            }
+        }
+    }
+
+    /// The token of a text such as `<|endoftext|>`, or of a number.
+    ///
+    /// # Errors
+    /// `Data` if it is neither.
+    pub fn token(&self, text: &str) -> Result<u32, RunError> {
+        let named = match self {
+            Self::Bytes => None,
+            Self::HuggingFace { known, .. } => known.token_to_id(text),
+        };
+        let token = named.or_else(|| text.parse().ok());
+        token.ok_or_else(|| {
+            RunError::Data(format!("the tokenizer has no token `{text}`, and it is no number"))
+        })
+    }
+
+    /// For the tokens that it makes.
+    pub fn tokenizer(&self) -> Tokenizer {
+        match self {
+            Self::Bytes => Tokenizer::Bytes,
+            Self::HuggingFace { file, .. } => Tokenizer::HuggingFace(Arc::clone(file)),
+        }
+    }
 }

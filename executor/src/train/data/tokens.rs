@@ -1,24 +1,60 @@
-//! What is trained on: tokens, cut into sequences in an order that a seed decides.
+//! What is trained on: tokens of one or several sources, and who made them.
 
+use super::format::DataFormat;
+use super::source::Source;
+use super::tokenizer::{Encoder, Tokenizer};
 use crate::error::RunError;
 use crate::random::{Stream, mix};
-use crate::train::data::tokenizer::{Tokenizer, encode};
-use crate::train::masks::Masks;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Tokens in a row, and who made them.
+/// Tokens, and who made them. Those of files stay there: only a batch's are in memory.
 #[derive(Debug, Clone)]
 pub struct Tokens {
-    numbers: Arc<[u32]>,
+    sources: Arc<[Source]>,
     tokenizer: Tokenizer,
+    /// Tells them from others, by all tokens or by samples of large sources.
+    fingerprint: String,
+}
+
+/// A file with data.
+#[derive(Debug, Clone, Copy)]
+pub struct DataFile<'a> {
+    /// Its path.
+    pub path: &'a Path,
+    /// Its format; if `None`, what its name says.
+    pub format: Option<DataFormat>,
+    /// Its share of the sequences, in relation to other files; if `None`, its number of tokens.
+    pub weight: Option<f64>,
 }
 
 impl Tokens {
+    /// The tokens of files. `end` is the token behind each document of a `.jsonl`, as its text or its number.
+    ///
+    /// # Errors
+    /// `Data` if a file cannot be read or is not of its format, `Tokenizer` if the tokenizer cannot be used.
+    pub fn open(files: &[DataFile], tokenizer: Option<&Path>, end: Option<&str>) -> Result<Self, RunError> {
+        let encoder = Encoder::open(tokenizer)?;
+        let end = end.map(|end| encoder.token(end)).transpose()?;
+        let mut sources = Vec::new();
+        let mut has_text = false;
+        for file in files {
+            let format = file.format.map_or_else(|| DataFormat::of_path(file.path), Ok)?;
+            has_text |= format.is_text();
+            let mut source = format.open(file.path, &encoder, end)?;
+            source.weight = file.weight.unwrap_or(source.weight);
+            sources.push(source);
+        }
+        // Files of tokens do not say whose they are: a tokenizer that is given is theirs.
+        let is_known = has_text || tokenizer.is_some();
+        Self::new(sources, if is_known { encoder.tokenizer() } else { Tokenizer::None })
+    }
+
     /// A text, each byte a token.
     pub fn bytes(text: &[u8]) -> Self {
-        let numbers = text.iter().map(|byte| u32::from(*byte)).collect();
-        Self { numbers, tokenizer: Tokenizer::Bytes }
+        Self::of(text.iter().map(|byte| u32::from(*byte)).collect(), Tokenizer::Bytes)
     }
 
     /// A text in the tokens of a `tokenizer.json`, without special ones around it.
@@ -26,13 +62,13 @@ impl Tokens {
     /// # Errors
     /// `Tokenizer` if the file cannot be read or is none, `Data` if the text is not UTF-8.
     pub fn tokenized(text: &[u8], tokenizer: &Path) -> Result<Self, RunError> {
-        let (numbers, tokenizer) = encode(text, tokenizer)?;
-        Ok(Self::of(numbers, tokenizer))
+        let encoder = Encoder::open(Some(tokenizer))?;
+        Ok(Self::of(encoder.encode(text)?, encoder.tokenizer()))
     }
 
     /// The numbers that a tokenizer gave a text.
     pub(crate) fn of(numbers: Vec<u32>, tokenizer: Tokenizer) -> Self {
-        Self { numbers: numbers.into(), tokenizer }
+        Self::new(vec![Source::of(numbers)], tokenizer).expect("what is in memory can be read")
     }
 
     /// `count` made-up tokens of a vocabulary. Half of them follow from the one before, so that there is something to
@@ -47,12 +83,48 @@ impl Tokens {
             };
             last as u32
         };
-        Self { numbers: (0..count as u64).map(next).collect(), tokenizer: Tokenizer::None }
+        Self::of((0..count as u64).map(next).collect(), Tokenizer::None)
     }
 
     /// How many.
     pub fn count(&self) -> usize {
-        self.numbers.len()
+        self.sources.iter().map(Source::count).sum()
+    }
+
+    /// The first part of each source, and a held-out fraction at its end.
+    ///
+    /// # Errors
+    /// `Data` if a file cannot be read.
+    ///
+    /// # Panics
+    /// If the fraction is not between 0 and 1.
+    pub fn hold_out(&self, fraction: f64) -> Result<[Self; 2], RunError> {
+        assert!((0.0..=1.0).contains(&fraction), "{fraction} is a fraction");
+        let split = |source: &Source| {
+            let held_out = (source.count() as f64 * fraction).round() as usize;
+            source.split_at(source.count() - held_out)
+        };
+        let (training, held_out) = self.sources.iter().map(split).unzip();
+        let tokenizer = || self.tokenizer.clone();
+        Ok([Self::new(training, tokenizer())?, Self::new(held_out, tokenizer())?])
+    }
+
+    /// Tokens of several sources.
+    pub(crate) fn new(sources: Vec<Source>, tokenizer: Tokenizer) -> Result<Self, RunError> {
+        let mut hash = 0;
+        for source in &sources {
+            if sources.len() > 1 {
+                hash = mix(mix(hash ^ source.count() as u64) ^ source.weight.to_bits());
+            }
+            for block in source.samples() {
+                hash = block?.iter().fold(hash, |hash, token| mix(hash ^ u64::from(*token)));
+            }
+        }
+        Ok(Self { sources: sources.into(), tokenizer, fingerprint: format!("{hash:016x}") })
+    }
+
+    pub(crate) fn sources(&self) -> &[Source] {
+        &self.sources
     }
 
     /// Who made them.
@@ -61,119 +133,27 @@ impl Tokens {
     }
 
     /// Tells them from others.
-    pub(crate) fn fingerprint(&self) -> String {
-        let hash = self.numbers.iter().fold(0, |hash, token| mix(hash ^ u64::from(*token)));
-        format!("{hash:016x}")
+    pub(crate) fn fingerprint(&self) -> &str {
+        &self.fingerprint
     }
 }
 
-/// Distinguishes the numbers that are drawn here from those of weights.
-const STREAM: u64 = 1 << 62;
-
-/// Sequences of tokens by step.
-#[derive(Debug)]
-pub(crate) struct Loader<'a> {
-    tokens: &'a Tokens,
-    sequence: usize,
-    /// Sequences in a step.
-    global_batch: usize,
-    seed: u64,
-    /// The step before which the run began, and the sequences that had been read by then.
-    begins: [usize; 2],
-    /// The order of an epoch.
-    order: Option<(usize, Vec<u32>)>,
-}
-
-/// Tokens of a microbatch and those that follow each of them. Row: position · sequences + sequence.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Batch {
-    pub inputs: Vec<u32>,
-    pub targets: Vec<u32>,
-}
-
-impl<'a> Loader<'a> {
-    /// Sequences of that length, `global_batch` in a step, of tokens below `vocabulary`. A run that goes on `begins` behind a
-    /// step and some sequences.
-    pub fn new(
-        tokens: &'a Tokens,
-        [sequence, global_batch, vocabulary]: [usize; 3],
-        seed: u64,
-        begins: [usize; 2],
-    ) -> Result<Self, RunError> {
-        if tokens.count() <= sequence {
-            let count = tokens.count();
-            return Err(RunError::Data(format!(
-                "{count} tokens are fewer than one sequence of {sequence} and the token behind it"
-            )));
-        }
-        if let Some(token) = tokens.numbers.iter().find(|token| **token as usize >= vocabulary) {
-            return Err(RunError::Data(format!(
-                "token {token} is not in the model's vocabulary of {vocabulary}"
-            )));
-        }
-        Ok(Self { tokens, sequence, global_batch, seed, begins, order: None })
-    }
-
-    /// `count` sequences of a step (from 0), the `first` one on.
-    pub fn batch(&mut self, step: usize, first: usize, count: usize) -> Batch {
-        let [begins, read] = self.begins;
-        let first = read + (step - begins) * self.global_batch + first;
-        let starts: Vec<usize> = (first..first + count).map(|number| self.start(number)).collect();
-        let at = |offset: usize| -> Vec<u32> {
-            let positions = 0..self.sequence;
-            positions
-                .flat_map(|position| starts.iter().map(move |start| start + position + offset))
-                .map(|at| self.tokens.numbers[at])
-                .collect()
-        };
-        Batch { inputs: at(0), targets: at(1) }
-    }
-
-    /// What is dropped of a step's sequences (from 0) from one on.
-    pub fn masks(&self, step: usize, first: usize) -> Masks {
-        Masks::new(self.seed, step, first)
-    }
-
-    /// Where the n-th sequence of the run begins: every epoch goes once through all of them.
-    fn start(&mut self, number: usize) -> usize {
-        let sequences = (self.tokens.count() - 1) / self.sequence;
-        let epoch = number / sequences;
-        if self.order.as_ref().is_none_or(|(known, _)| *known != epoch) {
-            let stream = Stream::new(self.seed, STREAM + 1 + epoch as u64);
-            self.order = Some((epoch, stream.permutation(sequences)));
-        }
-        let (_, order) = self.order.as_ref().expect("it was just made");
-        order[number % sequences] as usize * self.sequence
+/// What tells them from others.
+impl Serialize for Tokens {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Tokens", 3)?;
+        fields.serialize_field("tokens", &self.count())?;
+        fields.serialize_field("fingerprint", &self.fingerprint)?;
+        fields.serialize_field("tokenizer", &self.tokenizer.name())?;
+        fields.end()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_epoch_has_every_sequence_once_and_parts_make_the_batch() {
-        let tokens = Tokens::of((0..41).collect(), Tokenizer::None);
-        let mut loader = Loader::new(&tokens, [4, 5, 41], 1, [0, 0]).unwrap();
-        let mut seen: Vec<u32> = (0..2).flat_map(|step| loader.batch(step, 0, 5).inputs).collect();
-        seen.sort_unstable();
-        assert_eq!(seen, (0..40).collect::<Vec<u32>>());
-        let all = loader.batch(3, 0, 4);
-        assert!(all.inputs.iter().zip(&all.targets).all(|(input, target)| input + 1 == *target));
-        // Rows of a position stand next to each other: sequences 2 and 3 are every third and fourth of four.
-        let part = loader.batch(3, 2, 2);
-        let expected: Vec<u32> = all.inputs.chunks(4).flat_map(|row| row[2..].to_vec()).collect();
-        assert_eq!(part.inputs, expected);
-        // Behind 3 steps of 5 sequences a run of 3 sequences a step goes on with the 16th.
-        let mut other = Loader::new(&tokens, [4, 3, 41], 1, [3, 15]).unwrap();
-        assert_eq!(other.batch(4, 0, 2), loader.batch(3, 3, 2));
-    }
-
-    #[test]
-    fn unsuitable_tokens_are_refused() {
-        let short = Loader::new(&Tokens::of(vec![1; 4], Tokenizer::None), [4, 1, 10], 0, [0, 0]).unwrap_err();
-        assert!(short.to_string().contains("4 tokens are fewer"), "{short}");
-        let unknown = Loader::new(&Tokens::bytes(b"abcdefg"), [4, 1, 97], 0, [0, 0]).unwrap_err();
-        assert!(unknown.to_string().contains("token 97 is not in the model's vocabulary of 97"), "{unknown}");
+impl PartialEq for Tokens {
+    fn eq(&self, other: &Self) -> bool {
+        self.count() == other.count() && self.fingerprint == other.fingerprint
     }
 }
+
+/// Distinguishes the numbers that are drawn for data from those of weights.
+pub(super) const STREAM: u64 = 1 << 62;

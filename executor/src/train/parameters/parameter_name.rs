@@ -62,6 +62,11 @@ impl Sharing {
 }
 
 impl ParameterName {
+    /// Whether it is a table of tokens or positions.
+    pub fn is_embedding(self) -> bool {
+        matches!(self, ParameterName::TokenEmbedding | ParameterName::PositionEmbedding)
+    }
+
     /// A number below 64, another for each name.
     pub(super) fn number(self) -> u64 {
         match self {

@@ -2,14 +2,14 @@
 
 use super::{Rank, THE_LOSS};
 use crate::device::tensor::Tensor;
-use crate::device::{HostWords, Sorted};
+use crate::device::{Device, HostWords, Sorted};
 use crate::error::Fault;
-use crate::train::data::tokens::Batch;
+use crate::train::data::loader::{Batch, Loader};
 use crate::train::frame::{Frame, MicrobatchTokens};
 use crate::train::modules::LossSums;
 use crate::train::parameters::Layer;
 use crate::train::sizes::Sizes;
-use trainwright_spec::program::{Channel, Module, StageEnd};
+use trainwright_spec::program::{Channel, Module, Program, RankProgram, StageEnd};
 use trainwright_spec::schedule::{Action, ActionKind};
 
 /// Tokens of a step's microbatches, as the host has made them: inputs and targets of each forward action.
@@ -22,32 +22,31 @@ pub(crate) struct StepTokens {
 
 impl Rank<'_> {
     /// Makes the tokens of all microbatches of a step that stages of this rank read.
-    pub(super) fn make_tokens(&mut self, step: usize) -> StepTokens {
-        let stages = &self.shared.program.stages;
-        let reads = |action: &Action| {
-            let stage = &stages[action.stage];
-            action.kind == ActionKind::Forward && (stage.is_first() || stage.is_last())
-        };
-        let actions = self.program.calls.iter().filter_map(|call| call.action);
-        let actions: Vec<Action> = actions.filter(reads).collect();
-        let sizes = &self.sizes;
-        let mut words = Vec::new();
-        for action in &actions {
-            let first = sizes.first_sequence(action.microbatch);
-            let batch = self.loader.batch(step - 1, first, sizes.micro_batch());
-            let Batch { inputs, targets } = local_tokens(sizes, &batch);
-            let looks_up = stages[action.stage].is_first() && self.device.sums_by_entry();
-            let sorted = looks_up.then(|| Sorted::of(&inputs, sizes.local_entries()));
-            words.push(HostWords { numbers: inputs, sorted });
-            words.push(HostWords { numbers: targets, sorted: None });
-        }
-        StepTokens { step, actions, words }
+    pub(super) fn make_tokens(&mut self, step: usize) -> Result<StepTokens, Fault> {
+        let (program, sizes) = (self.shared.program, &self.sizes);
+        let (actions, words) =
+            make_words(self.program, program, sizes, &*self.device, (&mut self.loader, step - 1))?;
+        Ok(StepTokens { step, actions, words })
+    }
+
+    /// Makes those of a batch of held-out tokens, from 0.
+    pub(super) fn make_validation_tokens(&mut self, batch: usize) -> Result<StepTokens, Fault> {
+        let (program, sizes) = (self.shared.program, &self.sizes);
+        let loader = self.validation_loader.as_mut().expect("a validation has a loader");
+        let (actions, words) = make_words(self.program, program, sizes, &*self.device, (loader, batch))?;
+        Ok(StepTokens { step: 0, actions, words })
     }
 
     /// Copies the tokens of a step to the device. They were made during the step before, unless this one is the run's first.
-    pub(super) fn upload_tokens(&mut self, step: usize) {
+    pub(super) fn upload_tokens(&mut self, step: usize) -> Result<(), Fault> {
         let made = self.next_tokens.take().filter(|made| made.step == step);
-        let StepTokens { actions, words, .. } = made.unwrap_or_else(|| self.make_tokens(step));
+        let made = made.map_or_else(|| self.make_tokens(step), Ok)?;
+        self.upload(made);
+        Ok(())
+    }
+
+    /// Copies tokens to the device.
+    pub(super) fn upload(&mut self, StepTokens { actions, words, .. }: StepTokens) {
         let mut brought = self.device.upload(words).into_iter();
         let mut next = || brought.next().expect("all were brought");
         self.tokens = actions
@@ -122,6 +121,33 @@ impl Rank<'_> {
         }
         Ok(loss)
     }
+}
+
+/// The forward actions of a rank that read tokens, and the inputs and targets of each of them in a loader's batch.
+fn make_words(
+    of_rank: &RankProgram,
+    program: &Program,
+    sizes: &Sizes,
+    device: &dyn Device,
+    (loader, batch): (&mut Loader, usize),
+) -> Result<(Vec<Action>, Vec<HostWords>), Fault> {
+    let stages = &program.stages;
+    let reads = |action: &Action| {
+        let stage = &stages[action.stage];
+        action.kind == ActionKind::Forward && (stage.is_first() || stage.is_last())
+    };
+    let actions: Vec<Action> = of_rank.calls.iter().filter_map(|call| call.action).filter(reads).collect();
+    let mut words = Vec::new();
+    for action in &actions {
+        let first = sizes.first_sequence(action.microbatch);
+        let batch = loader.batch(batch, first, sizes.micro_batch())?;
+        let Batch { inputs, targets } = local_tokens(sizes, &batch);
+        let looks_up = stages[action.stage].is_first() && device.sums_by_entry();
+        let sorted = looks_up.then(|| Sorted::of(&inputs, sizes.local_entries()));
+        words.push(HostWords { numbers: inputs, sorted });
+        words.push(HostWords { numbers: targets, sorted: None });
+    }
+    Ok((actions, words))
 }
 
 /// The tokens of a batch that a rank has. On a grid it looks up the sequences of all rows, one row's behind the other's.

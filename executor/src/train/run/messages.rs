@@ -3,7 +3,7 @@
 use crate::device::DeviceMemory;
 use crate::error::RunError;
 use crate::train::graph_capture::GraphUse;
-use crate::train::rank::StepEnd;
+use crate::train::rank::{StepEnd, ValidationEnd};
 use crate::train::record::{HeldBytes, OpRecord, Record};
 use crate::train::state::State;
 use trainwright_spec::program::MemoryKind;
@@ -79,12 +79,16 @@ impl Report {
 
 /// A rank's message of a step, for rank 0.
 fn step_to_bytes(message: &StepMessage) -> Vec<u8> {
-    let StepEnd { loss, gradient_norm } = message.end;
+    let StepEnd { loss, gradient_norm, validation } = message.end;
+    let validated = validation.unwrap_or(ValidationEnd { loss: 0.0, seconds: 0.0 });
     let words = [
         message.step as u64,
         loss.to_bits(),
         gradient_norm.is_some().into(),
         gradient_norm.unwrap_or(0.0).to_bits(),
+        validation.is_some().into(),
+        validated.loss.to_bits(),
+        validated.seconds.to_bits(),
     ];
     words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
@@ -96,7 +100,11 @@ fn step_from_bytes(rank: usize, bytes: &[u8]) -> Option<StepMessage> {
     let loss = f64::from_bits(words.next()?);
     let has_norm = words.next()? != 0;
     let norm = f64::from_bits(words.next()?);
-    Some(StepMessage { rank, step, end: StepEnd { loss, gradient_norm: has_norm.then_some(norm) } })
+    let has_validation = words.next()? != 0;
+    let validated =
+        ValidationEnd { loss: f64::from_bits(words.next()?), seconds: f64::from_bits(words.next()?) };
+    let (gradient_norm, validation) = (has_norm.then_some(norm), has_validation.then_some(validated));
+    Some(StepMessage { rank, step, end: StepEnd { loss, gradient_norm, validation } })
 }
 
 /// The end of a rank, without what only ranks of this process give.
@@ -162,7 +170,8 @@ mod tests {
 
     #[test]
     fn reports_arrive_as_they_were_sent() {
-        let end = StepEnd { loss: -1.0 / 3.0, gradient_norm: Some(f64::MAX) };
+        let validation = Some(ValidationEnd { loss: 2.0 / 3.0, seconds: 1e-9 });
+        let end = StepEnd { loss: -1.0 / 3.0, gradient_norm: Some(f64::MAX), validation };
         let message = StepMessage { rank: 3, step: 70_000, end };
         let read = step_from_bytes(3, &step_to_bytes(&message)).unwrap();
         assert_eq!((read.rank, read.step, read.end), (3, 70_000, end));

@@ -64,9 +64,7 @@ fn identity(plan: &Plan, tokens: &Tokens, settings: &Settings) -> Result<Identit
         .with("program", &format!("{} {order}", env!("CARGO_PKG_VERSION")))
         .with("plan", plan)
         .with("settings", settings)
-        .with("data.tokens", &tokens.count())
-        .with("data.fingerprint", &tokens.fingerprint())
-        .with("data.tokenizer", &tokens.tokenizer().name())
+        .with("data", tokens)
         .with("start", &content(&settings.start)?))
 }
 

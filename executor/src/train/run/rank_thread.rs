@@ -2,7 +2,7 @@
 
 use super::messages::{LocalEnd, Message, RankEnd, StepMessage};
 use super::stopping::Stopping;
-use super::supervise::{Run, loader};
+use super::supervise::{Run, loader, validation_loader};
 use crate::comm::collective::{Communicator, OnGpu};
 use crate::comm::heartbeat::BeatingTransport;
 use crate::comm::local_peers::{LocalPeers, Offers};
@@ -16,7 +16,7 @@ use crate::train::instruction::instructions;
 use crate::train::offload_store::OffloadStore;
 use crate::train::parameters::Layer;
 use crate::train::program_routes::{nccl_groups, nccl_pairs};
-use crate::train::rank::Rank;
+use crate::train::rank::{Rank, ValidationEnd};
 use crate::train::record::Recorder;
 use crate::train::run_context::RunContext;
 use crate::train::settings::Settings;
@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 use trainwright_kernels::Threads;
 use trainwright_kernels::cuda::Number;
 use trainwright_spec::precision::Precision;
@@ -105,7 +106,7 @@ impl Run {
                     layer.owned(|owned| device.write(owned.weights.part(0..1), &[f32::NAN]));
                 });
             }
-            let end = worker.step(step, step == self.beginning.step + 1)?;
+            let mut end = worker.step(step, step == self.beginning.step + 1)?;
             if let Some(stopping) = &stopping
                 && stopping.ends()?
             {
@@ -113,6 +114,11 @@ impl Run {
             }
             if let Some(saver) = saver.as_ref().filter(|saver| saver.is_due(step, last)) {
                 saver.save(rank, step, &mut worker.state)?;
+            }
+            if self.settings.validation.as_ref().is_some_and(|validation| validation.is_due(step, last)) {
+                let began = Instant::now();
+                let loss = worker.validate(step)?;
+                end.validation = Some(ValidationEnd { loss, seconds: began.elapsed().as_secs_f64() });
             }
             // There is no receiver only if the run has failed elsewhere.
             let _ = reports.send(Message::Step(StepMessage { rank, step, end }));
@@ -191,7 +197,8 @@ impl Run {
                     })
                 }
             },
-            loader: loader(plan, &self.tokens, &self.beginning).expect("the tokens suited before"),
+            loader: loader(plan, &self.tokens, &self.beginning, &self.orders).map_err(data_fault)?,
+            validation_loader: validation_loader(plan, settings).transpose().map_err(data_fault)?,
             state,
             recorder: Recorder::new(self.here.began, settings.records),
             device,
@@ -204,6 +211,11 @@ impl Run {
             sizes,
         })
     }
+}
+
+/// The tokens suited before: their file has changed.
+fn data_fault(error: RunError) -> Fault {
+    Fault::Data(error.to_string())
 }
 
 /// Ends all waiting for a rank whose memory is about to be freed. After its last step nobody waits for it.

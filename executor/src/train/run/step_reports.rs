@@ -2,6 +2,7 @@
 
 use super::messages::StepMessage;
 use super::supervise::Run;
+use crate::train::learning_rate::LearningRate;
 use crate::train::rank::StepEnd;
 use crate::train::sizes::Sizes;
 use std::collections::BTreeMap;
@@ -17,13 +18,18 @@ pub struct StepReport {
     pub loss: f64,
     /// The norm of the gradients before it was clipped; `None` if the job does not clip.
     pub gradient_norm: Option<f64>,
-    /// Seconds since the step before.
+    /// The learning rate of its update.
+    pub learning_rate: f32,
+    /// The mean loss of held-out tokens behind the update, if it was measured.
+    pub validation_loss: Option<f64>,
+    /// Seconds since the step before, without those of validations.
     pub seconds: f64,
 }
 
 /// The steps of which not all ranks have reported.
 pub(super) struct Steps<'a> {
     plan: &'a Plan,
+    learning_rate: LearningRate,
     ranks: usize,
     waiting: BTreeMap<usize, BTreeMap<usize, StepEnd>>,
     before: Instant,
@@ -33,7 +39,15 @@ pub(super) struct Steps<'a> {
 impl<'a> Steps<'a> {
     pub fn of(run: &'a Run) -> Self {
         let (plan, ranks) = (&run.plan, run.program.ranks.len());
-        Self { plan, ranks, waiting: BTreeMap::new(), before: Instant::now(), reports: Vec::new() }
+        let learning_rate = run.settings.learning_rate;
+        Self {
+            plan,
+            learning_rate,
+            ranks,
+            waiting: BTreeMap::new(),
+            before: Instant::now(),
+            reports: Vec::new(),
+        }
     }
 
     pub fn add(&mut self, message: StepMessage, progress: &mut dyn FnMut(&StepReport)) {
@@ -47,13 +61,21 @@ impl<'a> Steps<'a> {
         let ends = self.waiting.remove(&step).expect("it was just completed");
         // All ranks with other columns of the same logits know the same losses.
         let first_columns = ends.iter().filter(|(rank, _)| Sizes::of(plan, **rank).column() == 0);
-        let loss = first_columns.map(|(_, end)| end.loss).sum::<f64>() / plan.job.tokens() as f64;
+        let first_columns: Vec<&StepEnd> = first_columns.map(|(_, end)| end).collect();
+        let tokens = plan.job.tokens() as f64;
+        let loss = first_columns.iter().map(|end| end.loss).sum::<f64>() / tokens;
+        let validations = first_columns.iter().map(|end| end.validation.map(|validation| validation.loss));
+        let validation_loss = validations.sum::<Option<f64>>().map(|loss| loss / tokens);
+        let validations = ends.values().filter_map(|end| Some(end.validation?.seconds));
+        let validation_seconds = validations.fold(0.0, f64::max);
         let now = Instant::now();
         let report = StepReport {
             step,
             loss,
             gradient_norm: ends[&0].gradient_norm,
-            seconds: (now - self.before).as_secs_f64(),
+            learning_rate: self.learning_rate.at(step),
+            validation_loss,
+            seconds: ((now - self.before).as_secs_f64() - validation_seconds).max(0.0),
         };
         self.before = now;
         progress(&report);

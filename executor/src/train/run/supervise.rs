@@ -7,7 +7,8 @@ use crate::comm::local_ranks::LocalRanks;
 use crate::comm::routes::Routes;
 use crate::error::{Fault, RunError};
 use crate::train::checkpoint::{Beginning, Inventory, prepare, sweep};
-use crate::train::data::tokens::{Loader, Tokens};
+use crate::train::data::loader::{BatchShape, EpochOrders, Loader, Order};
+use crate::train::data::tokens::Tokens;
 use crate::train::optimizer::Optimizer;
 use crate::train::parameters::{Layer, parameters};
 use crate::train::program_routes::{nccl_groups, nccl_pairs};
@@ -16,6 +17,7 @@ use crate::train::sizes::Sizes;
 use crate::train::supported;
 use crate::train::timeline::label;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use trainwright_kernels::cuda::DeviceError;
@@ -30,6 +32,8 @@ pub(super) struct Run {
     pub program: Program,
     pub settings: Settings,
     pub tokens: Tokens,
+    /// The order of the sequences, which this process's ranks share.
+    pub orders: Arc<EpochOrders>,
     pub optimizer: Optimizer,
     pub beginning: Beginning,
     pub inventory: Inventory,
@@ -55,7 +59,9 @@ impl Run {
             supported::check_checkpoints(&plan)?;
         }
         let beginning = Beginning::open(&plan, tokens, settings)?;
-        loader(&plan, tokens, &beginning)?;
+        let orders = Arc::default();
+        loader(&plan, tokens, &beginning, &orders)?;
+        check_validation(&plan, tokens, settings)?;
         // Rank 0 writes all files.
         if let Some(saving) = settings.saving.as_ref().filter(|_| here.leads()) {
             prepare(&saving.folder, beginning.step)?;
@@ -84,6 +90,7 @@ impl Run {
             program,
             settings: settings.clone(),
             tokens: tokens.clone(),
+            orders,
             beginning,
             inventory,
             heartbeats: Heartbeats::new(ranks, settings.fault),
@@ -170,9 +177,44 @@ pub(super) fn loader<'a>(
     plan: &Plan,
     tokens: &'a Tokens,
     beginning: &Beginning,
+    orders: &Arc<EpochOrders>,
 ) -> Result<Loader<'a>, RunError> {
-    let sizes = [plan.job.sequence, plan.job.global_batch, plan.model.vocab];
-    Loader::new(tokens, sizes, beginning.seed, [beginning.step, beginning.sequences])
+    let order = (Order::Shuffled, beginning.seed);
+    Loader::new(tokens, shape(plan), order, [beginning.step, beginning.sequences], Arc::clone(orders))
+}
+
+/// The batches of held-out tokens, always the same ones; `None` if there is no validation.
+pub(super) fn validation_loader<'a>(
+    plan: &Plan,
+    settings: &'a Settings,
+) -> Option<Result<Loader<'a>, RunError>> {
+    let validation = settings.validation.as_ref()?;
+    Some(Loader::new(&validation.tokens, shape(plan), (Order::Sequential, 0), [0, 0], Arc::default()))
+}
+
+fn shape(plan: &Plan) -> BatchShape {
+    let (sequence, global_batch) = (plan.job.sequence, plan.job.global_batch);
+    BatchShape { sequence, global_batch, vocabulary: plan.model.vocab }
+}
+
+/// Refuses held-out tokens that make no batch, or that another tokenizer made.
+fn check_validation(plan: &Plan, tokens: &Tokens, settings: &Settings) -> Result<(), RunError> {
+    let of_validation = |error: RunError| match error {
+        RunError::Data(reason) => RunError::Data(format!("{reason} (validation data)")),
+        error => error,
+    };
+    let (Some(validation), Some(loader)) = (&settings.validation, validation_loader(plan, settings)) else {
+        return Ok(());
+    };
+    let (sequences, batch) = (loader.map_err(of_validation)?.sequences(), plan.job.global_batch);
+    if sequences < batch {
+        let what = format!("{sequences} sequences of validation data are fewer than the {batch} of a step");
+        return Err(RunError::Data(what));
+    }
+    match validation.tokens.tokenizer().name() == tokens.tokenizer().name() {
+        true => Ok(()),
+        false => Err(RunError::Data("the validation data has another tokenizer than the data".into())),
+    }
 }
 
 /// What the ranks leave, or why the first of them stopped that was not stopped by another.

@@ -1,0 +1,81 @@
+//! The formats of data files.
+
+use super::source::{Source, Width};
+use super::tokenizer::Encoder;
+use super::{megatron, text};
+use crate::error::RunError;
+use std::path::Path;
+
+/// A format of data files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataFormat {
+    /// A text.
+    Text,
+    /// A JSON object on each line, whose `text` is a document.
+    JsonLines,
+    /// Megatron's `.bin` with an `.idx` beside it.
+    Megatron,
+    /// Tokens of 16 bits, the lower byte first.
+    U16,
+    /// Tokens of 32 bits, the lowest byte first.
+    U32,
+}
+
+/// The formats.
+pub const DATA_FORMATS: [DataFormat; 5] =
+    [DataFormat::Text, DataFormat::JsonLines, DataFormat::Megatron, DataFormat::U16, DataFormat::U32];
+
+impl DataFormat {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            DataFormat::Text => "text",
+            DataFormat::JsonLines => "jsonl",
+            DataFormat::Megatron => "megatron",
+            DataFormat::U16 => "u16",
+            DataFormat::U32 => "u32",
+        }
+    }
+
+    /// What a file's name says.
+    ///
+    /// # Errors
+    /// `Data` if it says nothing, or a format that is not read.
+    pub(super) fn of_path(path: &Path) -> Result<Self, RunError> {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        let has_index = || megatron::paths(path).iter().all(|path| path.is_file());
+        let unknown = |what: &str| Err(RunError::Data(format!("{}: {what}", path.display())));
+        match ending {
+            Some("jsonl") => Ok(DataFormat::JsonLines),
+            Some("u16") => Ok(DataFormat::U16),
+            Some("u32") => Ok(DataFormat::U32),
+            Some("idx") => Ok(DataFormat::Megatron),
+            Some("bin") if has_index() => Ok(DataFormat::Megatron),
+            Some("bin") => unknown(
+                "there is no .idx beside it: say how wide its tokens are, by --data-format u16 or u32",
+            ),
+            Some("parquet") => {
+                unknown("parquet is not read: write its text as .jsonl, or its tokens as .u16 or .u32")
+            }
+            _ if !path.exists() && has_index() => Ok(DataFormat::Megatron),
+            _ => Ok(DataFormat::Text),
+        }
+    }
+
+    /// Whether a tokenizer makes its tokens.
+    pub(super) fn is_text(self) -> bool {
+        matches!(self, DataFormat::Text | DataFormat::JsonLines)
+    }
+
+    /// The tokens of a file; `end` is that behind each document.
+    pub(super) fn open(self, path: &Path, encoder: &Encoder, end: Option<u32>) -> Result<Source, RunError> {
+        match (self, encoder) {
+            (DataFormat::Text, Encoder::Bytes) => Source::open(path, Width::U8),
+            (DataFormat::Text, _) => text::plain(path, encoder),
+            (DataFormat::JsonLines, _) => text::json_lines(path, encoder, end),
+            (DataFormat::Megatron, _) => megatron::open(path),
+            (DataFormat::U16, _) => Source::open(path, Width::U16),
+            (DataFormat::U32, _) => Source::open(path, Width::U32),
+        }
+    }
+}
