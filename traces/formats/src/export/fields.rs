@@ -139,7 +139,18 @@ pub static FIELDS: &[Field] = &[
         key: "stack.dispatch_element",
         value: |plan| plan.stack.dispatch_element.as_ref().and_then(|size| json(&size.value)),
     },
-    Field { key: "stack.expert_gates", value: |plan| json(&plan.stack.expert_gates) },
+    Field {
+        key: "stack.expert_gates",
+        value: |plan| has_experts(plan).then(|| json(&plan.stack.expert_gates)).flatten(),
+    },
+    Field {
+        key: "stack.kept_expert_activation_element",
+        value: |plan| plan.stack.kept_expert_activation_element.as_ref().and_then(|size| json(&size.value)),
+    },
+    Field {
+        key: "stack.kept_attention_output_element",
+        value: |plan| plan.stack.kept_attention_output_element.as_ref().and_then(|size| json(&size.value)),
+    },
     Field { key: "model.hidden", value: |plan| text_of(plan.model.hidden) },
     Field { key: "model.vocab", value: |plan| text_of(plan.model.vocab) },
     Field { key: "model.dropout", value: |plan| text_of(plan.model.dropout) },

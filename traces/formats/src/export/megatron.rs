@@ -204,6 +204,8 @@ fn experts(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
         out.set("--moe-expert-capacity-factor", factor, "model.moe_expert_capacity_factor");
     }
     coverage.omit("experts.load", "the router decides");
+    let gates = plan.stack.expert_gates == defaults().expert_gates;
+    coverage.express_if(gates, "stack.expert_gates", "the release decides");
 }
 
 fn stack(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
