@@ -17,6 +17,7 @@ mod activation_memory;
 mod block_mixes;
 mod data_axis;
 mod joined_collectives;
+mod layers_in_order;
 mod least_work;
 mod longest_paths;
 mod lower_bounds;

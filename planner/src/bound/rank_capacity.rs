@@ -1,6 +1,7 @@
 //! How many whole blocks ranks can run in a time and hold in their memory.
 
 use super::block_mixes::{RankRoom, Way, least_work};
+use super::layers_in_order::{LayersInOrder, OrderedRank, Ramp, Trade};
 use super::message_path::MessagePath;
 use super::ordered_work::OrderedWork;
 use super::pipeline_work::ROUNDING;
@@ -69,12 +70,13 @@ struct BlockPipeline<'a> {
     /// All copies'.
     blocks: f64,
     copies: f64,
-    /// The fastest and the slowest way to run a block on any rank.
+    /// The fastest way to run a block on any rank.
     fastest: Seconds,
-    slowest: Seconds,
     /// Of each copy.
     microbatches: f64,
     ordered: Option<&'a OrderedWork>,
+    /// Where each rank has one stage.
+    in_order: Option<LayersInOrder>,
 }
 
 impl<'a> BlockPipeline<'a> {
@@ -89,7 +91,12 @@ impl<'a> BlockPipeline<'a> {
         let slowest = all().map(|choice| choice.time).fold(Seconds::ZERO, Seconds::max);
         let fastest = all().map(|choice| choice.time).fold(slowest, Seconds::min);
         let kind = model.pipelines.kind(candidate);
-        let ranks = rank_rooms(model, candidate, plan, longest, messages);
+        let rooms = rank_rooms(model, candidate, plan, messages);
+        let room = |(room, runs): &(RankRoom, Vec<Vec<Way>>)| RankRoom {
+            ways: runs[longest].clone(),
+            ..room.clone()
+        };
+        let ranks: Vec<RankRoom> = rooms.iter().map(room).collect();
         let copies = kind.copies as f64;
         let mut pipeline = Self {
             before: vec![around; ranks.len()],
@@ -98,10 +105,18 @@ impl<'a> BlockPipeline<'a> {
             blocks: blocks as f64 * copies,
             copies,
             fastest,
-            slowest,
             microbatches: plan.microbatches() as f64 / copies,
             ordered,
+            in_order: None,
         };
+        if plan.virtual_stages == 1 && kind.copies == 1 {
+            pipeline.in_order = Some(LayersInOrder {
+                counts: model.question.model.blocks.iter().map(|run| run.count).collect(),
+                ranks: rooms.into_iter().map(ordered_rank).collect(),
+                ramp: Ramp::even(Seconds::ZERO),
+                microbatches: pipeline.microbatches,
+            });
+        }
         if kind.ramps {
             // Before its first backward ends, if backward is in halves, a rank may have ended its own.
             let part = |layer: &LayerCost| if kind.halves { layer.forward } else { layer.time };
@@ -115,6 +130,14 @@ impl<'a> BlockPipeline<'a> {
                 *before += part(&cost.embedding) + others * (rank - 1) as f64 + messages;
             }
             pipeline.of_block = if several { Seconds::ZERO } else { of_block };
+            let choices = || model.by_kind(candidate).iter().flat_map(|cost| cost.blocks.iter().flatten());
+            let of_any = choices().map(part).reduce(Seconds::min).unwrap_or(Seconds::ZERO);
+            if let Some(layers) = &mut pipeline.in_order {
+                layers.ramp = match kind.halves {
+                    true => Ramp::even(of_any),
+                    false => Ramp::of_passes(&layers.ranks, of_any, longest, blocks),
+                };
+            }
         }
         pipeline
     }
@@ -126,14 +149,22 @@ impl<'a> BlockPipeline<'a> {
         let most = |times: &mut dyn Iterator<Item = Seconds>| times.fold(Seconds::ZERO, Seconds::max);
         let before = most(&mut self.before.iter().copied());
         let of_rank = most(&mut self.ranks.iter().map(|rank| rank.time));
-        let all =
-            self.slowest * self.blocks + model.of(candidate).least_time(model.question) + ends + of_rank;
+        let runs = model.question.model.blocks.iter().enumerate();
+        let blocks = runs.map(|(run, blocks)| self.slowest_of(model, candidate, run) * blocks.count as f64);
+        let all = blocks.sum::<Seconds>() * self.copies + ends + of_rank;
         all * self.microbatches * (1.0 + self.copies) + before
+    }
+
+    /// The slowest way to run a block of a run on any rank.
+    fn slowest_of(&self, model: &CostModel, candidate: &Candidate, run: usize) -> Seconds {
+        let choices = model.by_kind(candidate).iter().flat_map(|cost| &cost.blocks[run]);
+        choices.map(|choice| choice.time).fold(Seconds::ZERO, Seconds::max)
     }
 
     /// Whether blocks find no room in memory, given a time that is enough for all of them.
     fn lacks_memory(&self, enough: Seconds) -> bool {
-        self.caps(enough).iter().sum::<f64>() < self.blocks
+        let lacks = |layers: &LayersInOrder| !layers.fit(enough, &self.before);
+        self.caps(enough).iter().sum::<f64>() < self.blocks || self.in_order.as_ref().is_some_and(lacks)
     }
 
     /// How many whole blocks each rank can run in `time`, and hold.
@@ -162,6 +193,9 @@ impl<'a> BlockPipeline<'a> {
         if caps.iter().sum::<f64>() < self.blocks {
             return false;
         }
+        if self.in_order.as_ref().is_some_and(|layers| !layers.fit(time, &self.before)) {
+            return false;
+        }
         self.ordered.is_none_or(|ordered| {
             let more = least_work(&self.ranks, &caps, self.blocks) - self.fastest * self.blocks;
             let more = more.max(Seconds::ZERO) / self.copies;
@@ -171,14 +205,22 @@ impl<'a> BlockPipeline<'a> {
     }
 }
 
-/// What each pipeline rank has left for the blocks of run `run`.
+/// A rank of one stage with its ways to run the blocks of each run.
+fn ordered_rank((room, runs): (RankRoom, Vec<Vec<Way>>)) -> OrderedRank {
+    OrderedRank {
+        time: room.time,
+        memory: room.memory,
+        runs: runs.iter().map(|ways| Trade::of(ways)).collect(),
+    }
+}
+
+/// What each pipeline rank has left for blocks, and in which ways it can run those of each run of the model.
 fn rank_rooms(
     model: &CostModel,
     candidate: &Candidate,
     plan: &Plan,
-    run: usize,
     messages: &MessagePath,
-) -> Vec<RankRoom> {
+) -> Vec<(RankRoom, Vec<Vec<Way>>)> {
     let by_kind = model.by_kind(candidate);
     let in_flight = model.pipelines.in_flight(candidate);
     let (schedule, shape) = (candidate.schedule(), candidate.shape(model.question.job.global_batch));
@@ -211,7 +253,8 @@ fn rank_rooms(
         memory -= largest * lost;
         let kept = in_flight.least[rank] * stays;
         let way = |choice: &LayerCost| Way { time: choice.time, memory: state(choice) + choice.kept * kept };
-        RankRoom { time, memory, ways: cost.blocks[run].iter().map(way).collect() }
+        let runs = cost.blocks.iter().map(|choices| choices.iter().map(way).collect()).collect();
+        (RankRoom { time, memory, ways: Vec::new() }, runs)
     };
     (0..plan.mesh.pipeline).map(room).collect()
 }
