@@ -1,22 +1,21 @@
 //! How many whole blocks ranks can run in a time and hold in their memory.
 
-use super::block_mixes::{RankRoom, Way, least_work};
-use super::layers_in_order::{LayersInOrder, OrderedRank, Ramp, Trade};
+use super::block_mixes::{ALMOST, RankRoom, Trade, Way, convex_increments};
+use super::layers_in_order::{LayersInOrder, Ramp};
 use super::message_path::MessagePath;
 use super::ordered_work::OrderedWork;
 use super::pipeline_work::ROUNDING;
 use crate::candidate::Candidate;
 use crate::cost::{CostModel, LayerCost, ModelCost, Parameters};
+use std::collections::BTreeMap;
 use trainwright_lower::memory::fixed_overhead;
 use trainwright_spec::data::Divided;
+use trainwright_spec::model::BlockRun;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Halvings of the interval that holds a bound.
 const BISECTIONS: usize = 24;
-
-/// What rounding may take from a number of whole blocks.
-const ALMOST: f64 = 1e-6;
 
 /// The least time in which the ranks of a pipeline run the blocks of the model's longest run, each whole on one rank.
 ///
@@ -60,15 +59,40 @@ pub(super) fn capacity_bound(
     low
 }
 
+/// What blocks of the longest run take on a rank at least.
+struct RankTimes {
+    /// A microbatch's time of 0, 1, … blocks, as many as it can hold.
+    times: Vec<Seconds>,
+    /// What each more block adds, by the lower convex hull of these.
+    increments: Vec<f64>,
+}
+
+impl RankTimes {
+    fn of(room: &RankRoom, run: usize, blocks: usize) -> Self {
+        let mut times = room.least_times(run, blocks);
+        if times.is_empty() {
+            // Not even embedding and head fit: then no block does.
+            times.push(room.time);
+        }
+        let increments = convex_increments(times[1..].iter().map(|time| (*time - times[0]).get()));
+        Self { times, increments }
+    }
+
+    /// The most blocks within a time.
+    fn most_blocks(&self, time: Seconds) -> usize {
+        self.times.partition_point(|least| *least * (1.0 - ALMOST) <= time).saturating_sub(1)
+    }
+}
+
 /// The blocks of the longest run on the ranks of a pipeline.
 struct BlockPipeline<'a> {
-    ranks: Vec<RankRoom>,
+    ranks: Vec<RankTimes>,
     /// Before each rank begins, and after it ends: what does not depend on how blocks are split.
     before: Vec<Seconds>,
     /// What each block on a rank before adds to that.
     of_block: Seconds,
     /// All copies'.
-    blocks: f64,
+    blocks: usize,
     copies: f64,
     /// The fastest way to run a block on any rank.
     fastest: Seconds,
@@ -92,17 +116,13 @@ impl<'a> BlockPipeline<'a> {
         let fastest = all().map(|choice| choice.time).fold(slowest, Seconds::min);
         let kind = model.pipelines.kind(candidate);
         let rooms = rank_rooms(model, candidate, plan, messages);
-        let room = |(room, runs): &(RankRoom, Vec<Vec<Way>>)| RankRoom {
-            ways: runs[longest].clone(),
-            ..room.clone()
-        };
-        let ranks: Vec<RankRoom> = rooms.iter().map(room).collect();
+        let all_blocks = blocks * kind.copies;
         let copies = kind.copies as f64;
         let mut pipeline = Self {
-            before: vec![around; ranks.len()],
+            before: vec![around; rooms.len()],
             of_block: Seconds::ZERO,
-            ranks,
-            blocks: blocks as f64 * copies,
+            ranks: rooms.iter().map(|room| RankTimes::of(room, longest, all_blocks)).collect(),
+            blocks: all_blocks,
             copies,
             fastest,
             microbatches: plan.microbatches() as f64 / copies,
@@ -112,7 +132,7 @@ impl<'a> BlockPipeline<'a> {
         if plan.virtual_stages == 1 && kind.copies == 1 {
             pipeline.in_order = Some(LayersInOrder {
                 counts: model.question.model.blocks.iter().map(|run| run.count).collect(),
-                ranks: rooms.into_iter().map(ordered_rank).collect(),
+                ranks: rooms,
                 ramp: Ramp::even(Seconds::ZERO),
                 microbatches: pipeline.microbatches,
             });
@@ -148,7 +168,7 @@ impl<'a> BlockPipeline<'a> {
         let ends = ends.fold(Seconds::ZERO, Seconds::max);
         let most = |times: &mut dyn Iterator<Item = Seconds>| times.fold(Seconds::ZERO, Seconds::max);
         let before = most(&mut self.before.iter().copied());
-        let of_rank = most(&mut self.ranks.iter().map(|rank| rank.time));
+        let of_rank = most(&mut self.ranks.iter().map(|rank| rank.times[0]));
         let runs = model.question.model.blocks.iter().enumerate();
         let blocks = runs.map(|(run, blocks)| self.slowest_of(model, candidate, run) * blocks.count as f64);
         let all = blocks.sum::<Seconds>() * self.copies + ends + of_rank;
@@ -164,23 +184,20 @@ impl<'a> BlockPipeline<'a> {
     /// Whether blocks find no room in memory, given a time that is enough for all of them.
     fn lacks_memory(&self, enough: Seconds) -> bool {
         let lacks = |layers: &LayersInOrder| !layers.fit(enough, &self.before);
-        self.caps(enough).iter().sum::<f64>() < self.blocks || self.in_order.as_ref().is_some_and(lacks)
+        self.caps(enough).iter().sum::<usize>() < self.blocks || self.in_order.as_ref().is_some_and(lacks)
     }
 
     /// How many whole blocks each rank can run in `time`, and hold.
-    fn caps(&self, time: Seconds) -> Vec<f64> {
-        let cap = |rank: usize, before: Seconds| {
-            let room = &self.ranks[rank];
-            let most = room.most_blocks((time - before) / self.microbatches - room.time);
-            (most + ALMOST).floor().min(self.blocks)
-        };
-        let mut caps: Vec<f64> = (0..self.ranks.len()).map(|rank| cap(rank, self.before[rank])).collect();
+    fn caps(&self, time: Seconds) -> Vec<usize> {
+        let cap =
+            |rank: usize, before: Seconds| self.ranks[rank].most_blocks((time - before) / self.microbatches);
+        let mut caps: Vec<usize> = (0..self.ranks.len()).map(|rank| cap(rank, self.before[rank])).collect();
         if self.of_block > Seconds::ZERO {
-            let mut behind = 0.0;
+            let mut behind = 0;
             for rank in (0..caps.len()).rev() {
                 // The ranks before have what this one and those behind it cannot take.
-                let rest = (self.blocks - behind - caps[rank]).max(0.0);
-                caps[rank] = caps[rank].min(cap(rank, self.before[rank] + self.of_block * rest));
+                let rest = self.blocks.saturating_sub(behind + caps[rank]);
+                caps[rank] = caps[rank].min(cap(rank, self.before[rank] + self.of_block * rest as f64));
                 behind += caps[rank];
             }
         }
@@ -190,27 +207,28 @@ impl<'a> BlockPipeline<'a> {
     /// Whether all blocks find room and time in steps of `time`.
     fn is_possible(&self, time: Seconds) -> bool {
         let caps = self.caps(time);
-        if caps.iter().sum::<f64>() < self.blocks {
+        if caps.iter().sum::<usize>() < self.blocks {
             return false;
         }
         if self.in_order.as_ref().is_some_and(|layers| !layers.fit(time, &self.before)) {
             return false;
         }
         self.ordered.is_none_or(|ordered| {
-            let more = least_work(&self.ranks, &caps, self.blocks) - self.fastest * self.blocks;
+            let more = self.least_work(&caps) - self.fastest * self.blocks as f64;
             let more = more.max(Seconds::ZERO) / self.copies;
+            let caps: Vec<f64> = caps.iter().map(|cap| *cap as f64).collect();
             let caps = (self.copies == 1.0).then_some(&caps[..]);
             ordered.time(more, caps) * (1.0 - ROUNDING) <= time
         })
     }
-}
 
-/// A rank of one stage with its ways to run the blocks of each run.
-fn ordered_rank((room, runs): (RankRoom, Vec<Vec<Way>>)) -> OrderedRank {
-    OrderedRank {
-        time: room.time,
-        memory: room.memory,
-        runs: runs.iter().map(|ways| Trade::of(ways)).collect(),
+    /// The least work of all blocks, of which each rank takes no more than its cap: the cheapest of all ranks, since each costs a
+    /// rank no less than the one before.
+    fn least_work(&self, caps: &[usize]) -> Seconds {
+        let of_rank = |(rank, cap): (&RankTimes, &usize)| rank.increments[..*cap].to_vec();
+        let mut all: Vec<f64> = self.ranks.iter().zip(caps).flat_map(of_rank).collect();
+        all.sort_by(f64::total_cmp);
+        Seconds::new(all.iter().take(self.blocks).sum())
     }
 }
 
@@ -220,7 +238,7 @@ fn rank_rooms(
     candidate: &Candidate,
     plan: &Plan,
     messages: &MessagePath,
-) -> Vec<(RankRoom, Vec<Vec<Way>>)> {
+) -> Vec<RankRoom> {
     let by_kind = model.by_kind(candidate);
     let in_flight = model.pipelines.in_flight(candidate);
     let (schedule, shape) = (candidate.schedule(), candidate.shape(model.question.job.global_batch));
@@ -232,6 +250,12 @@ fn rank_rooms(
     // Offloaded activations leave but for a block's.
     let stays = if plan.offload.activations.is_some() { 0.0 } else { lost };
     let peak = least_peak(model, candidate, plan);
+    let (longest, _) = model.longest_run();
+    // Of two copies of a stage each may have what the other has not.
+    let must_have = match copies {
+        1 => stages_of_run(&model.question.model.blocks, longest, stages),
+        _ => 0..0,
+    };
     let room = |rank: usize| {
         let kind = plan.kind(rank);
         let cost: &ModelCost = &by_kind[kind];
@@ -251,12 +275,39 @@ fn rank_rooms(
             time += messages.sent_in_line(rank);
         }
         memory -= largest * lost;
-        let kept = in_flight.least[rank] * stays;
-        let way = |choice: &LayerCost| Way { time: choice.time, memory: state(choice) + choice.kept * kept };
-        let runs = cost.blocks.iter().map(|choices| choices.iter().map(way).collect()).collect();
-        (RankRoom { time, memory, ways: Vec::new() }, runs)
+        let way = |choice: &LayerCost, in_flight: f64| Way {
+            time: choice.time,
+            memory: state(choice) + choice.kept * (in_flight * stays),
+        };
+        let trade = |choices: &[LayerCost], in_flight: f64| {
+            Trade::of(&choices.iter().map(|choice| way(choice, in_flight)).collect::<Vec<Way>>())
+        };
+        let mut runs: Vec<Trade> =
+            cost.blocks.iter().map(|choices| trade(choices, in_flight.least[rank])).collect();
+        // Of each number of microbatches in flight, how many stages must have a block.
+        let mut own: BTreeMap<usize, usize> = BTreeMap::new();
+        let of_rank = must_have.clone().filter(|stage| schedule.rank_of(*stage, shape) == rank);
+        of_rank.for_each(|stage| *own.entry(in_flight.by_stage[stage]).or_default() += 1);
+        let least = in_flight.least[rank] as usize;
+        let mut must_have = Vec::with_capacity(own.len());
+        for (held, stages) in own {
+            let run = if held == least { longest } else { runs.len() };
+            must_have.push((run, stages));
+            if held > least {
+                runs.push(trade(&cost.blocks[longest], held as f64));
+            }
+        }
+        RankRoom { time, memory, runs, must_have }
     };
     (0..plan.mesh.pipeline).map(room).collect()
+}
+
+/// The stages of so many that surely have a block of a run and no other: all but the first and the last have a block, so that the
+/// runs before this one end in the first stages, and those after it begin in the last ones.
+fn stages_of_run(blocks: &[BlockRun], run: usize, stages: usize) -> std::ops::Range<usize> {
+    let count = |runs: &[BlockRun]| runs.iter().map(|run| run.count).sum::<usize>();
+    let (before, after) = (count(&blocks[..run]), count(&blocks[run + 1..]));
+    1 + before..stages.saturating_sub(1 + after).max(1 + before)
 }
 
 /// What the backward of any block holds beyond activations at least; `None` where something else may stand in that memory:
