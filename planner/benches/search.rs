@@ -2,7 +2,7 @@
 //!
 //! Prints how many plans the space has, how many of them were dropped by which rule, time and memory, and how many bounds
 //! a core evaluates in a second. Names on the command line choose among the questions, `--space=auto`, `--space=core` and
-//! `--space=usual` search a part of the space, `--limit=60` ends each search after so many seconds.
+//! `--space=usual` search a part of the space, `--limit=60` ends each search after 60 seconds.
 
 use std::sync::OnceLock;
 use std::time::Instant;

@@ -101,7 +101,7 @@ pub struct Ranked {
     pub(crate) outlook: Outlook,
 }
 
-/// Ranges of which this part is common to both are the same: a plan cannot be told from the other by its forecast.
+/// Ranges of which this part is common to both are the same: forecasts do not distinguish such plans.
 const SAME_RANGE: f64 = 0.9;
 
 impl Ranked {
@@ -116,7 +116,7 @@ impl Ranked {
         Outlook::overlap(range(self), range(other)) >= SAME_RANGE
     }
 
-    /// Orders plans by their expected time. Of the first that cannot be told apart, the one with most evidence becomes the
+    /// Orders plans by their expected time. Of the first that forecasts do not distinguish, the one with most evidence becomes the
     /// first. Returns how many these are; 1 where nothing is known of the forecasts' errors.
     pub(crate) fn sort<T>(plans: &mut [T], ranked: impl Fn(&T) -> &Self) -> usize {
         // Stable: of equal times, the one with the lower bound comes first.

@@ -98,23 +98,24 @@ pub fn search(search: &Search) -> String {
     )
 }
 
-/// The proof about the best plan.
+/// What is proved of the best plan, and what is not.
 fn proof(best: &Ranked, search: &Search) -> String {
     let (Some(bound), Some(gap)) = (search.bound, search.gap(best.expected)) else { return String::new() };
     let others = match search.unseen {
         0 => {
-            "Every candidate that could be faster by its lower bound was split by the integer program and simulated; for \
-              the fastest, the simulator then tried stages that differ by a block or two."
+            "Every candidate that could be faster by its lower bound was simulated with the best stages of the integer \
+             program; for the fastest, the simulator then tried stages that differ by a block or two."
         }
         _ => "The search ended before every candidate that could be faster was simulated.",
     };
-    let gap = percent(gap);
-    wrap(
-        &format!(
-            "{others} No plan of the space is expected to take less than {bound}: the best is within {gap} % of that."
-        ),
-        0,
-    )
+    // Rounded up: the gap is no larger.
+    let gap = percent((gap * 1000.0).ceil() / 1000.0);
+    let proved = format!(
+        "Optimality gap ≤ {gap} %, proved: no plan of the space is expected to take less than {bound}"
+    );
+    [proved, format!("Not proved: that nothing within this gap is faster. {others}")]
+        .map(|line| wrap(&line, 0))
+        .concat()
 }
 
 /// A number by its decimal logarithm: `360`, `4.1e73`.
@@ -167,7 +168,7 @@ fn rounded(probability: f64) -> f64 {
     (1e6 * probability).round() / 1e4
 }
 
-/// Which of the first plans cannot be told apart.
+/// Which of the first plans forecasts do not distinguish.
 fn tied(found: &Found) -> String {
     match found.tied.min(found.ranked.len()) {
         0 | 1 => String::new(),

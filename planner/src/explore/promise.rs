@@ -131,7 +131,7 @@ fn sum(model: &Model, of_block: impl Fn(&Block) -> f64) -> f64 {
     model.blocks.iter().map(|run| of_block(&run.block) * run.count as f64).sum()
 }
 
-/// What a GPU of a group of so many neighbouring ranks sends in a second.
+/// The bandwidth of a GPU in a group of this many neighbouring ranks.
 fn link(cluster: &Cluster, ranks: usize) -> BytesPerSecond {
     let node = &cluster.node;
     let gpus = node.gpus.value;

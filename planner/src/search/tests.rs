@@ -252,7 +252,7 @@ fn errors_of_forecasts_change_the_answer() {
 }
 
 #[test]
-fn of_plans_that_cannot_be_told_apart_the_one_with_most_evidence_is_the_first() {
+fn of_plans_that_forecasts_do_not_distinguish_the_one_with_most_evidence_is_the_first() {
     let Ok(Verdict::Found(found)) = plan(&questions()[1].1, &|_| {}) else { panic!("nothing found") };
     let plan = |time: f64, alike: f64| {
         let mut ranked = found.ranked[0].clone();

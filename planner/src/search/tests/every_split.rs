@@ -135,7 +135,7 @@ fn no_split_is_faster_than_the_printed_plan() {
     assert!(worst < TOLERANCE, "{counts}:\n{}", all.join("\n"));
 }
 
-/// A model on a cluster, with so many tokens in a sequence and sequences in a step: the fastest candidate of four stages without
+/// A model on a cluster; a job is the tokens of a sequence and the sequences of a step. The fastest candidate of four stages without
 /// recomputation is improved, and by how much.
 fn check(model: &str, cluster: &str, gib: f64, job: [usize; 2], improves: bool) {
     let mut question = question("gpt2", 1, cluster, gib, job, "megatron-core");
