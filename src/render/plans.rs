@@ -174,7 +174,7 @@ fn tied(found: &Found) -> String {
         0 | 1 => String::new(),
         tied => wrap(
             &format!(
-                "Forecasts cannot tell plans 1 to {tied} apart: their 80 % ranges have more than 90 % in common. The first \
+                "Forecasts do not distinguish plans 1 to {tied}: their 80 % ranges have more than 90 % in common. The first \
                  rests on most evidence, and among equals is the fastest."
             ),
             0,
