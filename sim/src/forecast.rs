@@ -80,7 +80,10 @@ pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseco
 pub fn step_time_for_ranking_until(plan: &Plan, costs: &impl Costs, stop: Stop) -> Result<Picoseconds, Halt> {
     let detail = detail_for_ranking(plan);
     let mut stopwatch = Stopwatch::new(costs, detail, stop);
-    let [step] = step_by(plan, |program| Ok([stopwatch.time(program)?]))?;
+    let [step] = step_by(plan, |program| {
+        let (step, work) = stopwatch.time_and_work(program)?;
+        Ok(Times { times: [step], work })
+    })?;
     Ok(step)
 }
 
@@ -101,14 +104,22 @@ fn detail_for_ranking(plan: &Plan) -> Detail {
     }
 }
 
+/// What is measured of a program.
+struct Times<const N: usize> {
+    /// How long it takes, and what else grows with its length.
+    times: [Picoseconds; N],
+    /// By rank.
+    work: Vec<Picoseconds>,
+}
+
 /// Times of a plan's step from those of programs, which differ in their calls alone.
 fn step_by<const N: usize>(
     plan: &Plan,
-    mut times: impl FnMut(&Program) -> Result<[Picoseconds; N], Halt>,
+    mut times: impl FnMut(&Program) -> Result<Times<N>, Halt>,
 ) -> Result<[Picoseconds; N], Halt> {
     match plan.cluster.node.cores {
         _ if !plan.schedule().flushes() => steady_state(plan, times),
-        Some(_) => times(&step_program(plan)),
+        Some(_) => Ok(times(&step_program(plan))?.times),
         None => extrapolated(plan, times),
     }
 }
@@ -140,8 +151,8 @@ pub struct QuickForecast {
 pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, Deadlock> {
     let mut stopwatch = Stopwatch::new(costs, detail_for_ranking(plan), &|| false);
     let times = |program: &Program| {
-        let (step, mean) = stopwatch.shares(program)?;
-        Ok([step, mean.bubble, mean.exposed])
+        let (step, work, mean) = stopwatch.shares(program)?;
+        Ok(Times { times: [step, mean.bubble, mean.exposed], work })
     };
     let [step_time, bubble, exposed] = unstopped(step_by(plan, times))?;
     Ok(QuickForecast { step_time, bubble, exposed })
@@ -159,12 +170,13 @@ const UNEVEN: f64 = 1e-6;
 /// p pipeline ranks, a the microbatches of `shorter_step`. Once a pipeline is full, most schedules repeat, so that each p more
 /// microbatches, a round, take the same time; filling and draining take the same time however many there are. The whole step is
 /// simulated where that round does not take what the one before it did, T(a) − T(a − p), as with schedules that repeat after more
-/// than p, and where the data axis of a pipeline communicates in every microbatch: its queue may grow for many rounds before kernels
-/// wait for it.
+/// than p; where some rank has more work in that round than the step grows by, since the ranks before it still run ahead and will
+/// wait for it in a later round; and where the data axis of a pipeline communicates in every microbatch: its queue may grow for many
+/// rounds before kernels wait for it.
 /// Tests hold it to the whole step.
 fn extrapolated<const N: usize>(
     plan: &Plan,
-    mut times: impl FnMut(&Program) -> Result<[Picoseconds; N], Halt>,
+    mut times: impl FnMut(&Program) -> Result<Times<N>, Halt>,
 ) -> Result<[Picoseconds; N], Halt> {
     let shape = plan.pipeline_shape();
     let (p, m) = (shape.ranks, shape.microbatches);
@@ -173,20 +185,21 @@ fn extrapolated<const N: usize>(
     let exists = |microbatches| plan.schedule().check(PipelineShape { microbatches, ..shape }).is_ok();
     let shorter = shorter_step(plan.schedule(), shape).map(|shorter| shorter.microbatches);
     let Some(few) = shorter.filter(|few| !in_full && exists(few - p) && exists(few + p)) else {
-        return times(&lower(plan));
+        return Ok(times(&lower(plan))?.times);
     };
     let mut programs = lower_lengths(plan, &[few - p, few, few + p]);
     let mut with = |length: usize| times(programs.program(length));
     let (first, second, third) = (with(0)?, with(1)?, with(2)?);
-    let more = |to: &[Picoseconds; N], from: &[Picoseconds; N], index: usize| {
-        to[index].0.saturating_sub(from[index].0)
-    };
+    let more =
+        |to: &Times<N>, from: &Times<N>, index: usize| to.times[index].0.saturating_sub(from.times[index].0);
     let rounds = [more(&second, &first, 0), more(&third, &second, 0)].map(|round| round as f64);
-    if (rounds[1] - rounds[0]).abs() > UNEVEN * rounds[1] {
-        return times(&lower(plan));
+    let work = third.work.iter().zip(&second.work).map(|(to, from)| to.0.saturating_sub(from.0));
+    let work = work.max().unwrap_or(0) as f64;
+    if (rounds[1] - rounds[0]).abs() > UNEVEN * rounds[1] || work > rounds[1] * (1.0 + UNEVEN) {
+        return Ok(times(&lower(plan))?.times);
     }
     let left = ((m - few - p) / p) as u64;
-    Ok(std::array::from_fn(|index| Picoseconds(third[index].0 + left * more(&third, &second, index))))
+    Ok(std::array::from_fn(|index| Picoseconds(third.times[index].0 + left * more(&third, &second, index))))
 }
 
 /// Whether weights are gathered or gradients reduced in every microbatch of a pipeline.
@@ -200,10 +213,10 @@ fn communicates_in_every_microbatch(plan: &Plan) -> bool {
 /// Times between two updates where steps follow each other without a flush: what the third of three steps adds.
 fn steady_state<const N: usize>(
     plan: &Plan,
-    mut times: impl FnMut(&Program) -> Result<[Picoseconds; N], Halt>,
+    mut times: impl FnMut(&Program) -> Result<Times<N>, Halt>,
 ) -> Result<[Picoseconds; N], Halt> {
-    let two = times(&lower_steps(plan, 2))?;
-    let three = times(&lower_steps(plan, 3))?;
+    let two = times(&lower_steps(plan, 2))?.times;
+    let three = times(&lower_steps(plan, 3))?.times;
     Ok(std::array::from_fn(|index| Picoseconds(three[index].0.saturating_sub(two[index].0))))
 }
 
@@ -301,7 +314,7 @@ pub fn time_forecast_until(
 ) -> Result<TimeForecast, Halt> {
     let program = step_program(plan);
     let mut stopwatch = Stopwatch::new(costs, detail.affordable(&program), stop);
-    let (duration, mean) = stopwatch.shares(&program)?;
+    let (duration, _, mean) = stopwatch.shares(&program)?;
     let step_time = match plan.schedule().flushes() {
         true => duration,
         false => step_time_for_ranking_until(plan, costs, stop)?,

@@ -82,13 +82,19 @@ impl<'a, C: Costs> Stopwatch<'a, C> {
         Ok(end_of(self.run(program)?.1))
     }
 
-    /// How long a program takes, and where the time goes in the mean over ranks.
-    pub fn shares(&mut self, program: &Program) -> Result<(Picoseconds, TimeShares), Halt> {
+    /// How long a program takes, and the work of each rank: what its compute stream does by itself, undisturbed.
+    pub fn time_and_work(&mut self, program: &Program) -> Result<(Picoseconds, Vec<Picoseconds>), Halt> {
+        let (flat, outcome) = self.run(program)?;
+        Ok((end_of(outcome), flat.work(program.ranks.len())))
+    }
+
+    /// The same, and where the time goes in the mean over ranks.
+    pub fn shares(&mut self, program: &Program) -> Result<(Picoseconds, Vec<Picoseconds>, TimeShares), Halt> {
         let (flat, outcome) = self.run(program)?;
         let spans = flat.spans(program, &outcome, self.detail);
         let ranks = tracks(program);
-        let duration = end_of(outcome);
-        Ok((duration, mean_shares(&Timeline { ranks, spans, duration, ..Timeline::default() })))
+        let (duration, work) = (end_of(outcome), flat.work(program.ranks.len()));
+        Ok((duration, work, mean_shares(&Timeline { ranks, spans, duration, ..Timeline::default() })))
     }
 }
 
@@ -210,6 +216,19 @@ impl Flat {
         let Origin { call, node } = self.origins[op];
         let segment = self.segments[call];
         (segment, &self.templates[self.rank(op)][segment][node])
+    }
+
+    /// What the compute stream of each of so many ranks does by itself, undisturbed.
+    fn work(&self, ranks: usize) -> Vec<Picoseconds> {
+        let mut work = vec![Picoseconds::ZERO; ranks];
+        for (op, timing) in (0..).map(OpId).zip(self.graph.timings()) {
+            if let Timing::Takes(time) = timing
+                && self.stream(op) == Stream::Compute
+            {
+                work[self.rank(op)] += *time;
+            }
+        }
+        work
     }
 
     /// The stream that an op runs on. Ranks have a queue for each stream, in the order of `Stream::ALL`.
