@@ -313,7 +313,7 @@ fn uneven_pipelines_are_extrapolated_to_the_time_of_the_simulated_step() {
         let quick = step_time_for_ranking(&plan, &costs).unwrap();
         let error = quick.0 as f64 / simulated.0 as f64 - 1.0;
         let what = format!("{schedule}, {lengths:?}, full {recomputed:?}, {microbatches} microbatches");
-        assert!(error.abs() < 1e-2, "{what}: off by {error}");
+        assert!(error.abs() < 1e-6, "{what}: off by {error}");
         off += usize::from(error.abs() > 1e-6);
     }
     // Several waits of different lengths may hide each other for a while.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use trainwright_spec::program::{
     Allocation, Axis, Call, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work,
 };
+use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds};
 use trainwright_timeline::report::{TimeShares, mean_shares};
 use trainwright_timeline::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
@@ -82,19 +83,27 @@ impl<'a, C: Costs> Stopwatch<'a, C> {
         Ok(end_of(self.run(program)?.1))
     }
 
-    /// How long a program takes, and the work of each rank: what its compute stream does by itself, undisturbed.
-    pub fn time_and_work(&mut self, program: &Program) -> Result<(Picoseconds, Vec<Picoseconds>), Halt> {
+    /// The same, and when each rank has run each microbatch forward through its first stage.
+    pub fn time_and_progress(
+        &mut self,
+        program: &Program,
+    ) -> Result<(Picoseconds, Vec<Vec<Picoseconds>>), Halt> {
         let (flat, outcome) = self.run(program)?;
-        Ok((end_of(outcome), flat.work(program.ranks.len())))
+        let progress = flat.progress(program, &outcome);
+        Ok((end_of(outcome), progress))
     }
 
     /// The same, and where the time goes in the mean over ranks.
-    pub fn shares(&mut self, program: &Program) -> Result<(Picoseconds, Vec<Picoseconds>, TimeShares), Halt> {
+    pub fn shares(
+        &mut self,
+        program: &Program,
+    ) -> Result<(Picoseconds, Vec<Vec<Picoseconds>>, TimeShares), Halt> {
         let (flat, outcome) = self.run(program)?;
         let spans = flat.spans(program, &outcome, self.detail);
         let ranks = tracks(program);
-        let (duration, work) = (end_of(outcome), flat.work(program.ranks.len()));
-        Ok((duration, work, mean_shares(&Timeline { ranks, spans, duration, ..Timeline::default() })))
+        let progress = flat.progress(program, &outcome);
+        let duration = end_of(outcome);
+        Ok((duration, progress, mean_shares(&Timeline { ranks, spans, duration, ..Timeline::default() })))
     }
 }
 
@@ -218,17 +227,24 @@ impl Flat {
         (segment, &self.templates[self.rank(op)][segment][node])
     }
 
-    /// What the compute stream of each of so many ranks does by itself, undisturbed.
-    fn work(&self, ranks: usize) -> Vec<Picoseconds> {
-        let mut work = vec![Picoseconds::ZERO; ranks];
-        for (op, timing) in (0..).map(OpId).zip(self.graph.timings()) {
-            if let Timing::Takes(time) = timing
-                && self.stream(op) == Stream::Compute
-            {
-                work[self.rank(op)] += *time;
-            }
+    /// When each rank of a program has run each microbatch forward through its first stage: by rank and microbatch.
+    fn progress(&self, program: &Program, outcome: &Outcome) -> Vec<Vec<Picoseconds>> {
+        let forward = |action: &Option<Action>| action.filter(|action| action.kind == ActionKind::Forward);
+        let first = |rank: &RankProgram| {
+            rank.calls.iter().filter_map(|call| forward(&call.action)).map(|it| it.stage).min()
+        };
+        let first: Vec<Option<usize>> = program.ranks.iter().map(first).collect();
+        let mut progress = vec![Vec::new(); program.ranks.len()];
+        for (op, origin) in (0..).map(OpId).zip(&self.origins) {
+            let CallTrack { rank, action } = &self.calls[origin.call];
+            let Some(action) = forward(action).filter(|action| Some(action.stage) == first[*rank]) else {
+                continue;
+            };
+            let times: &mut Vec<Picoseconds> = &mut progress[*rank];
+            times.resize(times.len().max(action.microbatch + 1), Picoseconds::ZERO);
+            times[action.microbatch] = times[action.microbatch].max(outcome.ended[op]);
         }
-        work
+        progress
     }
 
     /// The stream that an op runs on. Ranks have a queue for each stream, in the order of `Stream::ALL`.
