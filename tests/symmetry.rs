@@ -14,7 +14,7 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, hardware_flops, simulate, step_time, step_time_for_ranking};
 use trainwright_spec::catalog;
 use trainwright_spec::mesh::{Coordinates, RankOrder};
-use trainwright_spec::plan::{Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::program::Axis;
 use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_timeline::chrome::write_chrome;
@@ -283,6 +283,44 @@ fn long_steps_are_extrapolated_to_the_time_of_the_simulated_step() {
         }
     }
     assert!(extrapolated > 30);
+}
+
+/// Where a rank in the middle has the most work, the ranks before it run ahead for many rounds before they wait for it.
+#[test]
+fn uneven_pipelines_are_extrapolated_to_the_time_of_the_simulated_step() {
+    let mut random = 0x5eed_u64;
+    let mut below = |limit: usize| {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) as usize % limit
+    };
+    let (all, mut off) = (cases("TRAINWRIGHT_UNEVEN", 400, 20_000), 0);
+    for _ in 0..all {
+        let (pipeline, virtual_stages) = (2 + below(5), 1 + below(3));
+        let lengths: Vec<usize> = (0..pipeline * virtual_stages).map(|_| 1 + below(4)).collect();
+        let schedule = if virtual_stages > 1 { "interleaved" } else { ["1f1b", "gpipe", "zb-h1"][below(3)] };
+        let microbatches = (16 + below(12)) * pipeline;
+        let draft =
+            Draft { schedule, virtual_stages, microbatches, ..Draft::of("llama-3-8b", [1, pipeline, 1]) };
+        let mut plan = Draft { blocks: pipeline * virtual_stages, ..draft }.plan();
+        plan.model.blocks[0].count = lengths.iter().sum();
+        let full = |length: &usize| below(length + 1);
+        let recomputed: Vec<usize> = lengths.iter().map(full).collect();
+        let stage = |(length, full): (&usize, &usize)| {
+            let choices = (0..*length).map(|at| if at < *full { Recompute::Full } else { Recompute::None });
+            StageBlocks(choices.collect())
+        };
+        plan.stages = lengths.iter().zip(&recomputed).map(stage).collect();
+        plan.check("plan").unwrap();
+        let costs = ClusterCosts::new(&plan.cluster);
+        let simulated = step_time(&lower(&plan), &costs).unwrap();
+        let quick = step_time_for_ranking(&plan, &costs).unwrap();
+        let error = quick.0 as f64 / simulated.0 as f64 - 1.0;
+        let what = format!("{schedule}, {lengths:?}, full {recomputed:?}, {microbatches} microbatches");
+        assert!(error.abs() < 1e-6, "{what}: off by {error}");
+        off += usize::from(error.abs() > 1e-6);
+    }
+    // Several waits of different lengths may hide each other for a while.
+    assert!(off * 1000 <= all, "{off} of {all}");
 }
 
 #[test]

@@ -2,18 +2,19 @@
 
 use crate::costs::{Costs, Query};
 use crate::engine::{Halt, Stop};
-use crate::{Deadlock, Detail, hardware_flops, simulate, simulate_until, step_time, step_time_until};
+use crate::simulate::Stopwatch;
+use crate::{Deadlock, Detail, hardware_flops, simulate, simulate_until};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use trainwright_lower::memory::{NodeMemory, RankMemory, node_memory, plan_memory};
-use trainwright_lower::{lower, lower_every_rank, lower_steps};
+use trainwright_lower::{lower, lower_every_rank, lower_lengths, lower_steps};
 use trainwright_spec::data::{Divided, Reduction, Reshard};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::{Plan, ScheduleChoice};
 use trainwright_spec::program::{Call, Op, Pass, Program, RankProgram, Work};
 use trainwright_spec::schedule::{PipelineShape, shorter_step};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds, Seconds};
-use trainwright_timeline::report::Report;
+use trainwright_timeline::report::{Report, TimeShares};
 use trainwright_timeline::timeline::Timeline;
 
 /// The forecast of one training step.
@@ -69,10 +70,7 @@ const MOST_OPS: usize = 3_000_000;
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
-    step_time_by(plan, |program, detail| match detail {
-        Detail::Calls => step_time(program, costs),
-        Detail::Ops => Ok(simulate(program, costs, detail)?.duration),
-    })
+    unstopped(step_time_for_ranking_until(plan, costs, &|| false))
 }
 
 /// The same, unless it is stopped before its end.
@@ -80,24 +78,50 @@ pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseco
 /// # Errors
 /// As `step_time_for_ranking`; `Stopped` if `stop` said so.
 pub fn step_time_for_ranking_until(plan: &Plan, costs: &impl Costs, stop: Stop) -> Result<Picoseconds, Halt> {
-    step_time_by(plan, |program, detail| match detail {
-        Detail::Calls => step_time_until(program, costs, stop),
-        Detail::Ops => Ok(simulate_until(program, costs, detail, stop)?.duration),
-    })
+    let detail = detail_for_ranking(plan);
+    let mut stopwatch = Stopwatch::new(costs, detail, stop);
+    let [step] = step_by(plan, |program| {
+        let (step, progress) = stopwatch.time_and_progress(program)?;
+        Ok(Times { times: [step], progress })
+    })?;
+    Ok(step)
 }
 
-/// A plan's step time from those of programs.
-fn step_time_by<E>(
+/// What a simulation that nobody stops came to.
+fn unstopped<T>(simulated: Result<T, Halt>) -> Result<T, Deadlock> {
+    match simulated {
+        Ok(result) => Ok(result),
+        Err(Halt::Deadlock(deadlock)) => Err(deadlock),
+        Err(Halt::Stopped) => unreachable!("nobody stops it"),
+    }
+}
+
+/// Ranks that share cores slow each other in ways that joined ops do not show.
+fn detail_for_ranking(plan: &Plan) -> Detail {
+    match plan.cluster.node.cores {
+        Some(_) if plan.schedule().flushes() => Detail::Ops,
+        _ => Detail::Calls,
+    }
+}
+
+/// What is measured of a program.
+struct Times<const N: usize> {
+    /// How long it takes, and what else grows with its length.
+    times: [Picoseconds; N],
+    /// When each rank has run each microbatch forward through its first stage.
+    progress: Vec<Vec<Picoseconds>>,
+}
+
+/// Times of a plan's step from those of programs, which differ in their calls alone.
+fn step_by<const N: usize>(
     plan: &Plan,
-    step_time: impl Fn(&Program, Detail) -> Result<Picoseconds, E>,
-) -> Result<Picoseconds, E> {
-    let joined = |program: &Program| Ok([step_time(program, Detail::Calls)?]);
-    let [step] = match plan.cluster.node.cores {
-        _ if !plan.schedule().flushes() => steady_state(plan, joined)?,
-        Some(_) => [step_time(&step_program(plan), Detail::Ops)?],
-        None => extrapolated(plan, joined)?,
-    };
-    Ok(step)
+    mut times: impl FnMut(&Program) -> Result<Times<N>, Halt>,
+) -> Result<[Picoseconds; N], Halt> {
+    match plan.cluster.node.cores {
+        _ if !plan.schedule().flushes() => steady_state(plan, times),
+        Some(_) => Ok(times(&step_program(plan))?.times),
+        None => extrapolated(plan, times),
+    }
 }
 
 /// The program of a plan's step as it is simulated: one rank of each class of ranks that do the same. Ranks that share cores slow
@@ -125,23 +149,13 @@ pub struct QuickForecast {
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, Deadlock> {
-    let times = |program: &Program, detail| {
-        let timeline = simulate(program, costs, detail)?;
-        let mean = Report::new(&timeline).mean;
-        Ok([timeline.duration, mean.bubble, mean.exposed])
+    let mut stopwatch = Stopwatch::new(costs, detail_for_ranking(plan), &|| false);
+    let times = |program: &Program| {
+        let (step, progress, mean) = stopwatch.shares(program)?;
+        Ok(Times { times: [step, mean.bubble, mean.exposed], progress })
     };
-    let [step_time, bubble, exposed] = match plan.cluster.node.cores {
-        _ if !plan.schedule().flushes() => steady_state(plan, |program| times(program, Detail::Calls))?,
-        Some(_) => times(&step_program(plan), Detail::Ops)?,
-        None => extrapolated(plan, |program| times(program, Detail::Calls))?,
-    };
+    let [step_time, bubble, exposed] = unstopped(step_by(plan, times))?;
     Ok(QuickForecast { step_time, bubble, exposed })
-}
-
-fn with_microbatches(plan: &Plan, microbatches: usize) -> Plan {
-    let mut other = plan.clone();
-    other.job.global_batch = microbatches * plan.micro_batch * plan.mesh.data;
-    other
 }
 
 /// Microbatches, in pipelines, beyond which a step is extrapolated: the three shorter ones have up to fifteen.
@@ -156,13 +170,14 @@ const UNEVEN: f64 = 1e-6;
 /// p pipeline ranks, a the microbatches of `shorter_step`. Once a pipeline is full, most schedules repeat, so that each p more
 /// microbatches, a round, take the same time; filling and draining take the same time however many there are. The whole step is
 /// simulated where that round does not take what the one before it did, T(a) − T(a − p), as with schedules that repeat after more
-/// than p, and where the data axis of a pipeline communicates in every microbatch: its queue may grow for many rounds before kernels
-/// wait for it.
+/// than p; where some rank goes through that round faster than others, since it runs ahead and will wait for them in a later round;
+/// and where the data axis of a pipeline communicates in every microbatch: its queue may grow for many rounds before kernels wait for
+/// it.
 /// Tests hold it to the whole step.
-fn extrapolated<const N: usize, E>(
+fn extrapolated<const N: usize>(
     plan: &Plan,
-    times: impl Fn(&Program) -> Result<[Picoseconds; N], E>,
-) -> Result<[Picoseconds; N], E> {
+    mut times: impl FnMut(&Program) -> Result<Times<N>, Halt>,
+) -> Result<[Picoseconds; N], Halt> {
     let shape = plan.pipeline_shape();
     let (p, m) = (shape.ranks, shape.microbatches);
     let from_file = matches!(plan.schedule, ScheduleChoice::Actions(_));
@@ -170,19 +185,22 @@ fn extrapolated<const N: usize, E>(
     let exists = |microbatches| plan.schedule().check(PipelineShape { microbatches, ..shape }).is_ok();
     let shorter = shorter_step(plan.schedule(), shape).map(|shorter| shorter.microbatches);
     let Some(few) = shorter.filter(|few| !in_full && exists(few - p) && exists(few + p)) else {
-        return times(&lower(plan));
+        return Ok(times(&lower(plan))?.times);
     };
-    let with = |microbatches: usize| times(&lower(&with_microbatches(plan, microbatches)));
-    let (first, second, third) = (with(few - p)?, with(few)?, with(few + p)?);
-    let more = |to: &[Picoseconds; N], from: &[Picoseconds; N], index: usize| {
-        to[index].0.saturating_sub(from[index].0)
-    };
+    let mut programs = lower_lengths(plan, &[few - p, few, few + p]);
+    let mut with = |length: usize| times(programs.program(length));
+    let (first, second, third) = (with(0)?, with(1)?, with(2)?);
+    let more =
+        |to: &Times<N>, from: &Times<N>, index: usize| to.times[index].0.saturating_sub(from.times[index].0);
     let rounds = [more(&second, &first, 0), more(&third, &second, 0)].map(|round| round as f64);
-    if (rounds[1] - rounds[0]).abs() > UNEVEN * rounds[1] {
-        return times(&lower(plan));
+    let paces = third.progress.iter().map(|ended| (ended[few] - ended[few - p]).0 as f64);
+    let (slowest, fastest) =
+        paces.fold((0.0, f64::INFINITY), |(most, least), it| (it.max(most), it.min(least)));
+    if (rounds[1] - rounds[0]).abs() > UNEVEN * rounds[1] || slowest - fastest > UNEVEN * rounds[1] {
+        return Ok(times(&lower(plan))?.times);
     }
     let left = ((m - few - p) / p) as u64;
-    Ok(std::array::from_fn(|index| Picoseconds(third[index].0 + left * more(&third, &second, index))))
+    Ok(std::array::from_fn(|index| Picoseconds(third.times[index].0 + left * more(&third, &second, index))))
 }
 
 /// Whether weights are gathered or gradients reduced in every microbatch of a pipeline.
@@ -194,12 +212,12 @@ fn communicates_in_every_microbatch(plan: &Plan) -> bool {
 }
 
 /// Times between two updates where steps follow each other without a flush: what the third of three steps adds.
-fn steady_state<const N: usize, E>(
+fn steady_state<const N: usize>(
     plan: &Plan,
-    times: impl Fn(&Program) -> Result<[Picoseconds; N], E>,
-) -> Result<[Picoseconds; N], E> {
-    let [two, three] = [2, 3].map(|steps| times(&lower_steps(plan, steps)));
-    let (two, three) = (two?, three?);
+    mut times: impl FnMut(&Program) -> Result<Times<N>, Halt>,
+) -> Result<[Picoseconds; N], Halt> {
+    let two = times(&lower_steps(plan, 2))?.times;
+    let three = times(&lower_steps(plan, 3))?.times;
     Ok(std::array::from_fn(|index| Picoseconds(three[index].0.saturating_sub(two[index].0))))
 }
 
@@ -237,7 +255,7 @@ pub fn fullest(plan: &Plan, memory: &[RankMemory]) -> usize {
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline), Deadlock> {
     let program = step_program(plan);
-    let detail = affordable_detail(&program);
+    let detail = Detail::Ops.affordable(&program);
     let timeline = simulate(&program, costs, detail)?;
     // One step alone would fill and drain the pipeline; the report shows that step, the figures are of the steady state.
     let step_time = match plan.schedule().flushes() {
@@ -258,10 +276,7 @@ pub fn forecast_until(
     stop: Stop,
 ) -> Result<(Forecast, Timeline), Halt> {
     let program = step_program(plan);
-    let detail = match detail {
-        Detail::Ops => affordable_detail(&program),
-        Detail::Calls => detail,
-    };
+    let detail = detail.affordable(&program);
     let timeline = simulate_until(&program, costs, detail, stop)?;
     let step_time = match plan.schedule().flushes() {
         true => timeline.duration,
@@ -270,13 +285,65 @@ pub fn forecast_until(
     Ok((forecast_of(plan, costs, &program, (detail, step_time, &timeline)), timeline))
 }
 
-/// Op by op, or call by call if there are very many.
-fn affordable_detail(program: &Program) -> Detail {
-    let of_rank = |rank: &RankProgram| -> usize {
-        rank.calls.iter().map(|call| program.segments[call.segment].ops.len()).sum()
+/// Where the time of a step goes, without the rest of a forecast.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TimeForecast {
+    /// `Forecast::step_time`.
+    pub step_time: Seconds,
+    /// The mean over the ranks of `Forecast::report`.
+    pub mean: TimeShares,
+    /// `Forecast::recompute_time`.
+    pub recompute_time: Seconds,
+}
+
+impl From<&Forecast> for TimeForecast {
+    fn from(forecast: &Forecast) -> Self {
+        let Forecast { step_time, recompute_time, report, .. } = forecast;
+        Self { step_time: *step_time, mean: report.mean, recompute_time: *recompute_time }
+    }
+}
+
+/// Where the time of a step goes by `forecast_until` with `detail`, in less time than all of it takes.
+///
+/// # Errors
+/// As `forecast_until`.
+pub fn time_forecast_until(
+    plan: &Plan,
+    costs: &impl Costs,
+    detail: Detail,
+    stop: Stop,
+) -> Result<TimeForecast, Halt> {
+    let program = step_program(plan);
+    let mut stopwatch = Stopwatch::new(costs, detail.affordable(&program), stop);
+    let (duration, _, mean) = stopwatch.shares(&program)?;
+    let step_time = match plan.schedule().flushes() {
+        true => duration,
+        false => step_time_for_ranking_until(plan, costs, stop)?,
     };
-    let ops: usize = program.ranks.iter().map(of_rank).sum();
-    if ops > MOST_OPS { Detail::Calls } else { Detail::Ops }
+    Ok(TimeForecast { step_time: step_time.into(), mean, recompute_time: recompute_time(&program, costs) })
+}
+
+/// The step time of `forecast_until` with `detail`.
+///
+/// # Errors
+/// As `forecast_until`.
+pub fn step_time_until(plan: &Plan, costs: &impl Costs, detail: Detail, stop: Stop) -> Result<Seconds, Halt> {
+    if !plan.schedule().flushes() {
+        return Ok(step_time_for_ranking_until(plan, costs, stop)?.into());
+    }
+    let program = step_program(plan);
+    Ok(Stopwatch::new(costs, detail.affordable(&program), stop).time(&program)?.into())
+}
+
+impl Detail {
+    /// The same, or call by call if a program has very many ops.
+    fn affordable(self, program: &Program) -> Detail {
+        let of_rank = |rank: &RankProgram| -> usize {
+            rank.calls.iter().map(|call| program.segments[call.segment].ops.len()).sum()
+        };
+        let ops: usize = program.ranks.iter().map(of_rank).sum();
+        if ops > MOST_OPS { Detail::Calls } else { self }
+    }
 }
 
 /// The figures of a step that was simulated.

@@ -41,6 +41,9 @@ pub fn kind(plan: &Plan) -> Kind {
 ///
 /// Passes repeat, so a step of few microbatches is lowered and scaled.
 fn launches(plan: &Plan) -> Seconds {
+    if plan.stack.host.is_none() {
+        return Seconds::ZERO;
+    }
     let microbatches = plan.microbatches();
     let few = shorter_step(plan.schedule(), plan.pipeline_shape()).map(|shape| shape.microbatches);
     let few = few.filter(|few| *few < microbatches && plan.schedule().flushes());

@@ -7,10 +7,13 @@ use crate::joint::turns;
 use crate::layout::{Layout, Takes, jittered};
 use crate::template::{Detail, Inside, Node, NodeAction, NodeId, Remembered, templates};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use trainwright_spec::program::{
     Allocation, Axis, Call, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work,
 };
+use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds};
+use trainwright_timeline::report::{TimeShares, mean_shares};
 use trainwright_timeline::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
 
 /// Simulates a program.
@@ -41,7 +44,7 @@ pub fn simulate_until(
     Ok(flat.timeline(program, &outcome, detail))
 }
 
-/// How long a step of `program` takes, without recording what happens in it.
+/// How long a step of `program` takes, call by call, without recording what happens in it.
 ///
 /// # Errors
 /// As `simulate`.
@@ -49,12 +52,59 @@ pub fn step_time(program: &Program, costs: &impl Costs) -> Result<Picoseconds, D
     Ok(end_of(Flat::new(program, costs, Detail::Calls).graph.run()?))
 }
 
-/// The same, unless it is stopped before its end.
-///
-/// # Errors
-/// As `simulate_until`.
-pub fn step_time_until(program: &Program, costs: &impl Costs, stop: Stop) -> Result<Picoseconds, Halt> {
-    Ok(end_of(Flat::until(program, costs, Detail::Calls, stop)?.graph.run_until(stop)?))
+/// Simulates programs that differ in their calls alone: how long each takes, and where the time goes if that is asked for.
+pub(crate) struct Stopwatch<'a, C> {
+    costs: &'a C,
+    detail: Detail,
+    stop: Stop<'a>,
+    /// Those of the program before.
+    templates: Option<Arc<Templates>>,
+}
+
+impl<'a, C: Costs> Stopwatch<'a, C> {
+    pub fn new(costs: &'a C, detail: Detail, stop: Stop<'a>) -> Self {
+        Self { costs, detail, stop, templates: None }
+    }
+
+    fn run(&mut self, program: &Program) -> Result<(Flat, Outcome), Halt> {
+        let templates = match self.templates.take() {
+            Some(known) if has_all(&known, program) => known,
+            _ => Arc::new(all_templates(program, self.costs, self.detail, self.stop)?),
+        };
+        self.templates = Some(templates.clone());
+        let flat = Flat::of_templates(program, templates, self.costs, self.stop)?;
+        let flat = flat.jittered(self.costs, self.detail);
+        let outcome = flat.graph.run_until(self.stop)?;
+        Ok((flat, outcome))
+    }
+
+    /// How long a program takes.
+    pub fn time(&mut self, program: &Program) -> Result<Picoseconds, Halt> {
+        Ok(end_of(self.run(program)?.1))
+    }
+
+    /// The same, and when each rank has run each microbatch forward through its first stage.
+    pub fn time_and_progress(
+        &mut self,
+        program: &Program,
+    ) -> Result<(Picoseconds, Vec<Vec<Picoseconds>>), Halt> {
+        let (flat, outcome) = self.run(program)?;
+        let progress = flat.progress(program, &outcome);
+        Ok((end_of(outcome), progress))
+    }
+
+    /// The same, and where the time goes in the mean over ranks.
+    pub fn shares(
+        &mut self,
+        program: &Program,
+    ) -> Result<(Picoseconds, Vec<Vec<Picoseconds>>, TimeShares), Halt> {
+        let (flat, outcome) = self.run(program)?;
+        let spans = flat.spans(program, &outcome, self.detail);
+        let ranks = tracks(program);
+        let progress = flat.progress(program, &outcome);
+        let duration = end_of(outcome);
+        Ok((duration, progress, mean_shares(&Timeline { ranks, spans, duration, ..Timeline::default() })))
+    }
 }
 
 fn end_of(outcome: Outcome) -> Picoseconds {
@@ -79,8 +129,34 @@ pub(crate) struct Flat {
     calls: Vec<CallTrack>,
     /// The segment of each call.
     segments: Vec<SegmentId>,
-    /// By rank and segment.
-    templates: Vec<Vec<Vec<Node>>>,
+    templates: Arc<Templates>,
+}
+
+/// The nodes of segments, by rank and segment.
+type Templates = Vec<Vec<Vec<Node>>>;
+
+/// The nodes of all segments that the ranks of a program call, unless it is stopped.
+fn all_templates(
+    program: &Program,
+    costs: &impl Costs,
+    detail: Detail,
+    stop: Stop,
+) -> Result<Templates, Halt> {
+    let mut costs = Remembered::new(costs);
+    let of_rank = |rank| match stop() {
+        true => Err(Halt::Stopped),
+        false => Ok(templates(program, rank, &mut costs, detail)),
+    };
+    program.ranks.iter().map(of_rank).collect()
+}
+
+/// Whether there are nodes for all segments that the ranks of a program call.
+fn has_all(templates: &Templates, program: &Program) -> bool {
+    let mut ranks = program.ranks.iter().zip(templates);
+    ranks.all(|(rank, nodes)| {
+        let has = |call: &Call| !nodes[call.segment].is_empty();
+        nodes.len() == program.segments.len() && rank.calls.iter().all(has)
+    })
 }
 
 /// Kept small: there are millions.
@@ -97,16 +173,22 @@ impl Flat {
 
     /// The same, unless it is stopped before its end.
     fn until(program: &Program, costs: &impl Costs, detail: Detail, stop: Stop) -> Result<Self, Halt> {
-        let unless_stopped = || if stop() { Err(Halt::Stopped) } else { Ok(()) };
-        let mut costs = Remembered::new(costs);
-        let of_rank = |rank| unless_stopped().map(|()| templates(program, rank, &mut costs, detail));
-        let templates = program.ranks.iter().map(of_rank).collect::<Result<Vec<Vec<Vec<Node>>>, Halt>>()?;
+        Self::of_templates(program, Arc::new(all_templates(program, costs, detail, stop)?), costs, stop)
+    }
+
+    /// The same with the nodes of all segments that the program calls.
+    fn of_templates(
+        program: &Program,
+        templates: Arc<Templates>,
+        costs: &impl Costs,
+        stop: Stop,
+    ) -> Result<Self, Halt> {
         let of_rank = |(rank, templates): (&RankProgram, &Vec<Vec<Node>>)| -> usize {
             rank.calls.iter().map(|call| templates[call.segment].len()).sum()
         };
-        let ops = program.ranks.iter().zip(&templates).map(of_rank).sum();
+        let ops = program.ranks.iter().zip(&*templates).map(of_rank).sum();
         let ranks = program.ranks.iter().map(|rank| rank.rank);
-        let layout = Layout::new(Graph::with_capacity(ops), ranks, program.groups.len(), costs.costs());
+        let layout = Layout::new(Graph::with_capacity(ops), ranks, program.groups.len(), costs);
         let mut builder = Builder {
             layout,
             origins: Vec::with_capacity(ops),
@@ -115,8 +197,10 @@ impl Flat {
             sends: BTreeMap::new(),
             receives: Vec::new(),
         };
-        for (index, (rank, templates)) in program.ranks.iter().zip(&templates).enumerate() {
-            unless_stopped()?;
+        for (index, (rank, templates)) in program.ranks.iter().zip(&*templates).enumerate() {
+            if stop() {
+                return Err(Halt::Stopped);
+            }
             builder.add_rank(program, index, rank, templates);
         }
         Ok(builder.finish(templates))
@@ -143,6 +227,26 @@ impl Flat {
         (segment, &self.templates[self.rank(op)][segment][node])
     }
 
+    /// When each rank of a program has run each microbatch forward through its first stage: by rank and microbatch.
+    fn progress(&self, program: &Program, outcome: &Outcome) -> Vec<Vec<Picoseconds>> {
+        let forward = |action: &Option<Action>| action.filter(|action| action.kind == ActionKind::Forward);
+        let first = |rank: &RankProgram| {
+            rank.calls.iter().filter_map(|call| forward(&call.action)).map(|it| it.stage).min()
+        };
+        let first: Vec<Option<usize>> = program.ranks.iter().map(first).collect();
+        let mut progress = vec![Vec::new(); program.ranks.len()];
+        for (op, origin) in (0..).map(OpId).zip(&self.origins) {
+            let CallTrack { rank, action } = &self.calls[origin.call];
+            let Some(action) = forward(action).filter(|action| Some(action.stage) == first[*rank]) else {
+                continue;
+            };
+            let times: &mut Vec<Picoseconds> = &mut progress[*rank];
+            times.resize(times.len().max(action.microbatch + 1), Picoseconds::ZERO);
+            times[action.microbatch] = times[action.microbatch].max(outcome.ended[op]);
+        }
+        progress
+    }
+
     /// The stream that an op runs on. Ranks have a queue for each stream, in the order of `Stream::ALL`.
     pub fn stream(&self, op: OpId) -> Stream {
         Stream::ALL[usize::from(self.graph.queues()[op]) % Stream::ALL.len()]
@@ -154,15 +258,32 @@ impl Flat {
     }
 
     fn timeline(&self, program: &Program, outcome: &Outcome, detail: Detail) -> Timeline {
-        let mut first_label = Vec::with_capacity(program.segments.len());
-        let mut labels = Vec::new();
-        for segment in &program.segments {
-            first_label.push(labels.len() as u32);
-            labels.extend(segment.ops.iter().map(|op| match op.layer {
-                Some(layer) => format!("block {layer} {}", op.module),
-                None => op.module.to_string(),
-            }));
+        let label = |op: &Op| match op.layer {
+            Some(layer) => format!("block {layer} {}", op.module),
+            None => op.module.to_string(),
+        };
+        Timeline {
+            ranks: tracks(program),
+            labels: program.segments.iter().flat_map(|segment| &segment.ops).map(label).collect(),
+            calls: self.calls.clone(),
+            spans: self.spans(program, outcome, detail),
+            memory: match detail {
+                Detail::Ops => self.memory(program, outcome),
+                Detail::Calls => self.memory_by_call(program, outcome),
+            },
+            duration: outcome.ended.iter().copied().max().unwrap_or(Picoseconds::ZERO),
         }
+    }
+
+    /// All spans. Labels are numbered as the ops of all segments one after the other.
+    fn spans(&self, program: &Program, outcome: &Outcome, detail: Detail) -> Vec<Span> {
+        let lengths = program.segments.iter().map(|segment| segment.ops.len() as u32);
+        let first_label: Vec<u32> = lengths
+            .scan(0, |next, length| {
+                *next += length;
+                Some(*next - length)
+            })
+            .collect();
         let mut spans = Vec::with_capacity(self.graph.len());
         for op in self.by_queue() {
             if self.is_delivery(op) {
@@ -207,25 +328,7 @@ impl Flat {
         if detail == Detail::Calls {
             spans.sort_by_key(|span| (span.rank, span.stream, span.start));
         }
-        Timeline {
-            ranks: program
-                .ranks
-                .iter()
-                .map(|rank| RankTrack {
-                    rank: rank.rank,
-                    stands_for: rank.stands_for,
-                    pipeline_rank: rank.pipeline_rank,
-                })
-                .collect(),
-            labels,
-            calls: self.calls.clone(),
-            spans,
-            memory: match detail {
-                Detail::Ops => self.memory(program, outcome),
-                Detail::Calls => self.memory_by_call(program, outcome),
-            },
-            duration: outcome.ended.iter().copied().max().unwrap_or(Picoseconds::ZERO),
-        }
+        spans
     }
 
     /// Ops by queue, in the queue's order.
@@ -306,6 +409,15 @@ impl Flat {
         changes.sort_by_key(|change| (change.rank, change.time));
         changes
     }
+}
+
+fn tracks(program: &Program) -> Vec<RankTrack> {
+    let track = |rank: &RankProgram| RankTrack {
+        rank: rank.rank,
+        stands_for: rank.stands_for,
+        pipeline_rank: rank.pipeline_rank,
+    };
+    program.ranks.iter().map(track).collect()
 }
 
 /// Receiving rank and channel of messages.
@@ -438,7 +550,7 @@ impl Builder {
         }
     }
 
-    fn finish(self, templates: Vec<Vec<Vec<Node>>>) -> Flat {
+    fn finish(self, templates: Arc<Templates>) -> Flat {
         let mut graph = self.layout.graph;
         for (receive, route, microbatch) in &self.receives {
             let sends = self.sends.get(route).and_then(|sends| sends.get(*microbatch));

@@ -128,11 +128,6 @@ impl<'a, C: Costs> Remembered<'a, C> {
         Self { costs, by_op, kernels: Vec::new(), collectives: Vec::new(), runs: Vec::new() }
     }
 
-    /// The costs without the cache.
-    pub fn costs(&self) -> &'a C {
-        self.costs
-    }
-
     /// The cost of an op of a rank that runs on a kind of device.
     fn cost(&mut self, program: &Program, rank: &RankProgram, device: usize, op: &Op) -> Cost {
         let Some(query) = Query::of(program, rank, op) else { return Cost::default() };

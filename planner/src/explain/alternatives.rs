@@ -8,7 +8,7 @@ use crate::explore::{Explored, Goal, SearchSpace, Trial, simulate, unless_stoppe
 use crate::stages::{RankMemoryUse, stage};
 use crate::verdict::{Alternative, PlannerError, Ranked};
 use rayon::prelude::*;
-use trainwright_sim::{Detail, Stop, forecast_until};
+use trainwright_sim::{Detail, Stop, time_forecast_until};
 use trainwright_spec::plan::Recompute;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -61,8 +61,8 @@ fn judge(
     let fastest = trials.iter().filter_map(|trial| trial.simulated()).min_by_key(|(_, time)| *time);
     let reason = if let Some((plan, expected)) = fastest {
         let slower = 100.0 * (Seconds::from(expected) / best.expected - 1.0);
-        let simulated = forecast_until(plan, &space.model().costs, Detail::Ops, out_of_time);
-        let Some((forecast, _)) = unless_stopped(simulated)? else { return Ok(None) };
+        let simulated = time_forecast_until(plan, &space.model().costs, Detail::Ops, out_of_time);
+        let Some(forecast) = unless_stopped(simulated)? else { return Ok(None) };
         let time = forecast.step_time;
         let expected = match *space.model().outlook_of(plan) == best.outlook {
             true => String::new(),

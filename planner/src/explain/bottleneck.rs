@@ -1,12 +1,12 @@
 //! Why a plan is as fast as it is.
 
-use trainwright_sim::Forecast;
+use trainwright_sim::TimeForecast;
 use trainwright_spec::units::{Picoseconds, Seconds};
 
 /// What a plan's time goes to beyond the model's arithmetic, the two largest parts: `bubble 11 %, exposed tensor
 /// communication 8 %`.
-pub(crate) fn limited_by(forecast: &Forecast) -> String {
-    let mean = &forecast.report.mean;
+pub(crate) fn limited_by(forecast: &TimeForecast) -> String {
+    let mean = &forecast.mean;
     let share = |time: Picoseconds| Seconds::from(time) / forecast.step_time;
     let mut parts = vec![(mean.bubble_share, "bubble".to_string())];
     for time in &mean.communication {

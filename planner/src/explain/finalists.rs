@@ -6,7 +6,7 @@ use crate::explore::{Explored, Seen, unless_stopped};
 use crate::verdict::{Finalist, FrontPoint, PlannerError, Ranked};
 use rayon::prelude::*;
 use trainwright_lower::memory::plan_memory;
-use trainwright_sim::{Detail, Stop, forecast_until, fullest};
+use trainwright_sim::{Detail, Stop, fullest, step_time_until};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Picoseconds};
@@ -54,11 +54,11 @@ pub(crate) fn front(
     let point = |(candidate, plan): &(&Candidate, &Plan)| {
         let (peak_memory, headroom) = peak_memory(plan);
         let known = ranked.iter().find(|ranked| ranked.plan == **plan);
-        let simulate = || unless_stopped(forecast_until(plan, &model.costs, detail, stop));
+        let simulate = || unless_stopped(step_time_until(plan, &model.costs, detail, stop));
         let step_time = match known {
             Some(known) => known.forecast.step_time,
             None => match simulate()? {
-                Some((forecast, _)) => forecast.step_time,
+                Some(step_time) => step_time,
                 None => return Ok(None),
             },
         };

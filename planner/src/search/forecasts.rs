@@ -90,7 +90,7 @@ fn forecast(
         plan: plan.as_ref().clone(),
         expected: outlook.expected(forecast.step_time),
         estimate: *estimate,
-        limited_by: limited_by(&forecast),
+        limited_by: limited_by(&(&forecast).into()),
         outline: outline(&timeline),
         forecast,
         outlook,

@@ -62,6 +62,6 @@ mod update;
 
 pub use classes::simulated_ranks;
 pub use messages::{least_message, messages_in_line};
-pub use program::{lower, lower_every_copy, lower_every_rank, lower_steps};
+pub use program::{Lengths, lower, lower_every_copy, lower_every_rank, lower_lengths, lower_steps};
 pub use stage::StageCost;
 pub use state::{LayerParameters, StateSegments, update_segment};

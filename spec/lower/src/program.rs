@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trainwright_spec::mesh::Coordinates;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, Call, Group, Layer, Program, ProgramStage, RankProgram, Segment};
-use trainwright_spec::schedule::{Action, ActionKind, PipelineShape};
+use trainwright_spec::schedule::{Action, ActionKind, ActionLists, PipelineShape};
 
 /// The program of one rank for each class of ranks with equal ops at equal times. The plan must have passed
 /// `Plan::check`.
@@ -35,77 +35,147 @@ pub fn lower_every_copy(plan: &Plan) -> Program {
     lower_ranks(plan, ranks.step_by(plan.mesh.tensor).collect(), 1)
 }
 
-fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
-    let shape = plan.pipeline_shape();
-    let schedule = plan.schedule();
-    let stages = Stage::all(plan);
-    let mut segments = Vec::new();
-    let mut add = |mut segment: Segment| {
-        process::add_traffic(plan, &mut segment);
-        segments.push(segment);
-        segments.len() - 1
-    };
-    let lists = match schedule.flushes() {
-        true => schedule.lists(shape),
-        false => schedule.lists(PipelineShape { microbatches: steps * shape.microbatches, ..shape }),
-    };
-    let runs: BTreeSet<ActionKind> = lists.ranks.iter().flatten().map(|action| action.kind).collect();
-    // By stage: plain, and the variant that carries the data axis's collectives where it differs. Nothing is made of
-    // the kinds of passes that the schedule does not run.
-    let mut pass_of = |kind: ActionKind| -> Vec<[usize; 2]> {
-        let varies = match kind {
-            ActionKind::Forward => data::first_forward_differs(plan),
-            ActionKind::Backward | ActionKind::Weight => {
-                data::last_backward_differs(plan) || offload::copies_in_backward(plan)
-            }
-            ActionKind::Input => false,
-        };
-        let make = |stage: &Stage, variant| match kind {
-            ActionKind::Forward => stage.forward(plan, variant),
-            ActionKind::Backward => stage.backward(plan, BackwardPart::Whole, variant),
-            ActionKind::Input => stage.backward(plan, BackwardPart::Input, variant),
-            ActionKind::Weight => stage.backward(plan, BackwardPart::Weight, variant),
-        };
-        let lowered = stages.iter().filter(|_| runs.contains(&kind));
-        lowered
-            .map(|stage| {
-                let plain = add(make(stage, Variant::Plain));
-                [plain, if varies { add(make(stage, Variant::Data)) } else { plain }]
-            })
-            .collect()
-    };
-    let passes = ActionKind::ALL.map(&mut pass_of);
-    let update: Vec<usize> =
-        (0..plan.mesh.pipeline).map(|rank| add(update::segment(plan, &stages, rank))).collect();
-    let delayed: Vec<Option<usize>> = (0..plan.mesh.pipeline)
-        .map(|rank| plan.offload.delayed_update.then(|| add(update::delayed(plan, &stages, rank))))
-        .collect();
+/// The programs of a plan for steps of so many microbatches each. They differ in their calls alone, so that segments are lowered
+/// once. What ranks hold all the time is that of the longest. The plan must have passed `Plan::check` with each of these numbers.
+pub fn lower_lengths(plan: &Plan, microbatches: &[usize]) -> Lengths {
+    let lengths: Vec<Length> = microbatches.iter().map(|number| Length::of_step(plan, *number)).collect();
+    let mut longest = plan.clone();
+    let most = microbatches.iter().max().copied().unwrap_or(plan.microbatches());
+    longest.job.global_batch = most * plan.micro_batch * plan.mesh.data;
+    Lengths { lowered: Lowered::new(&longest, representatives(plan), &lengths), lengths }
+}
 
-    let outside_actions = |segment: usize| Call { segment, action: None, joint: false };
-    let calls: Vec<Vec<Call>> = lists
-        .ranks
-        .iter()
-        .zip(&lists.joint)
-        .zip(update.iter().zip(&delayed))
-        .map(|((actions, joint), (update, delayed))| {
-            let carriers = Carriers::of(actions, shape.microbatches);
+/// Programs that differ in their calls alone.
+pub struct Lengths {
+    lowered: Lowered,
+    lengths: Vec<Length>,
+}
+
+impl Lengths {
+    /// The program of one of the lengths, by its index.
+    pub fn program(&mut self, index: usize) -> &Program {
+        self.lowered.set_calls(&self.lengths[index]);
+        &self.lowered.program
+    }
+}
+
+fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
+    let length = Length::of_steps(plan, steps);
+    let mut lowered = Lowered::new(plan, ranks, std::slice::from_ref(&length));
+    lowered.set_calls(&length);
+    lowered.program
+}
+
+/// The actions of one step or several.
+struct Length {
+    lists: ActionLists,
+    /// In a step.
+    microbatches: usize,
+    /// How often the lists are run one after the other.
+    repeats: usize,
+}
+
+impl Length {
+    fn of_step(plan: &Plan, microbatches: usize) -> Self {
+        let shape = PipelineShape { microbatches, ..plan.pipeline_shape() };
+        Self { lists: plan.schedule().lists(shape), microbatches, repeats: 1 }
+    }
+
+    fn of_steps(plan: &Plan, steps: usize) -> Self {
+        let microbatches = plan.microbatches();
+        match plan.schedule().flushes() {
+            true => Self { repeats: steps, ..Self::of_step(plan, microbatches) },
+            false => Self { microbatches, ..Self::of_step(plan, steps * microbatches) },
+        }
+    }
+}
+
+/// A program with the segments that its calls can be made of.
+struct Lowered {
+    /// The one whose calls were set last.
+    program: Program,
+    /// By kind of pass and stage: the segments of the plain pass and of the one that carries the data axis's collectives, the same
+    /// where these do not differ. Empty for kinds of passes that the schedule does not run.
+    passes: [Vec<[usize; 2]>; ActionKind::ALL.len()],
+    /// By pipeline rank.
+    update: Vec<usize>,
+    /// By pipeline rank, the update of the step before, if it is delayed.
+    delayed: Vec<Option<usize>>,
+}
+
+impl Lowered {
+    /// Everything that steps of these lengths call, before the calls are set.
+    fn new(plan: &Plan, ranks: Vec<usize>, lengths: &[Length]) -> Self {
+        let stages = Stage::all(plan);
+        let mut segments = Vec::new();
+        let mut add = |mut segment: Segment| {
+            process::add_traffic(plan, &mut segment);
+            segments.push(segment);
+            segments.len() - 1
+        };
+        let actions = lengths.iter().flat_map(|length| length.lists.ranks.iter().flatten());
+        let runs: BTreeSet<ActionKind> = actions.map(|action| action.kind).collect();
+        let mut pass_of = |kind: ActionKind| -> Vec<[usize; 2]> {
+            let varies = match kind {
+                ActionKind::Forward => data::first_forward_differs(plan),
+                ActionKind::Backward | ActionKind::Weight => {
+                    data::last_backward_differs(plan) || offload::copies_in_backward(plan)
+                }
+                ActionKind::Input => false,
+            };
+            let make = |stage: &Stage, variant| match kind {
+                ActionKind::Forward => stage.forward(plan, variant),
+                ActionKind::Backward => stage.backward(plan, BackwardPart::Whole, variant),
+                ActionKind::Input => stage.backward(plan, BackwardPart::Input, variant),
+                ActionKind::Weight => stage.backward(plan, BackwardPart::Weight, variant),
+            };
+            let lowered = stages.iter().filter(|_| runs.contains(&kind));
+            lowered
+                .map(|stage| {
+                    let plain = add(make(stage, Variant::Plain));
+                    [plain, if varies { add(make(stage, Variant::Data)) } else { plain }]
+                })
+                .collect()
+        };
+        let passes = ActionKind::ALL.map(&mut pass_of);
+        let update = (0..plan.mesh.pipeline).map(|rank| add(update::segment(plan, &stages, rank))).collect();
+        let delayed = (0..plan.mesh.pipeline)
+            .map(|rank| plan.offload.delayed_update.then(|| add(update::delayed(plan, &stages, rank))))
+            .collect();
+        let (ranks, groups) = rank_programs(plan, &stages, &ranks);
+        let stages = stages.iter().map(|stage| program_stage(plan, stage)).collect();
+        Self { program: Program { segments, stages, ranks, groups }, passes, update, delayed }
+    }
+
+    /// Makes the program that of one of the lengths.
+    fn set_calls(&mut self, length: &Length) {
+        for rank in &mut self.program.ranks {
+            let at = rank.pipeline_rank;
+            let (actions, joint) = (&length.lists.ranks[at], &length.lists.joint[at]);
+            let outside_actions = |segment: usize| Call { segment, action: None, joint: false };
+            let carriers = Carriers::of(actions, length.microbatches);
             let joint: BTreeSet<usize> = joint.iter().copied().collect();
-            let mut calls: Vec<Call> = delayed.iter().map(|segment| outside_actions(*segment)).collect();
-            for (at, action) in actions.iter().enumerate() {
-                let data = carriers.first.contains(&at) || carriers.last.contains(&at);
-                let segment = passes[action.kind as usize][action.stage][usize::from(data)];
-                let joint = joint.contains(&at) && !carriers.updates.contains(&at);
-                calls.push(Call { segment, action: Some(*action), joint });
-                if carriers.updates.contains(&at) {
-                    calls.push(outside_actions(*update));
+            rank.calls.clear();
+            rank.calls.extend(self.delayed[at].map(outside_actions));
+            for (position, action) in actions.iter().enumerate() {
+                let data = carriers.first.contains(&position) || carriers.last.contains(&position);
+                let segment = self.passes[action.kind as usize][action.stage][usize::from(data)];
+                let joint = joint.contains(&position) && !carriers.updates.contains(&position);
+                rank.calls.push(Call { segment, action: Some(*action), joint });
+                if carriers.updates.contains(&position) {
+                    rank.calls.push(outside_actions(self.update[at]));
                 }
             }
-            let repeats = if schedule.flushes() { steps } else { 1 };
-            calls.repeat(repeats)
-        })
-        .collect();
+            if length.repeats != 1 {
+                rank.calls = rank.calls.repeat(length.repeats);
+            }
+        }
+    }
+}
 
-    let memory = stages_memory(plan, &stages);
+/// The ranks without calls, and the groups in which they communicate.
+fn rank_programs(plan: &Plan, stages: &[Stage], ranks: &[usize]) -> (Vec<RankProgram>, Vec<Group>) {
+    let memory = stages_memory(plan, stages);
     let mut groups: Vec<Group> = Vec::new();
     let index_of = |rank: usize| ranks.binary_search(&rank).ok();
     let rank_programs = ranks
@@ -114,7 +184,7 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
             let at = plan.mesh.coordinates(rank);
             let groups_of_rank = Axis::ALL.map(|axis| {
                 let members = plan.mesh.group(rank, axis);
-                let unused = axis == Axis::Mirror && schedule.copies() == 1;
+                let unused = axis == Axis::Mirror && plan.schedule().copies() == 1;
                 if unused || members.len() < 2 || !members.contains(&rank) {
                     return None;
                 }
@@ -134,12 +204,11 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
                     .collect(),
                 groups: groups_of_rank,
                 resident: memory[at.pipeline].resident(),
-                calls: calls[at.pipeline].clone(),
+                calls: Vec::new(),
             }
         })
         .collect();
-    let stages = stages.iter().map(|stage| program_stage(plan, stage)).collect();
-    Program { segments, stages, ranks: rank_programs, groups }
+    (rank_programs, groups)
 }
 
 fn program_stage(plan: &Plan, stage: &Stage) -> ProgramStage {

@@ -2,7 +2,7 @@
 //! pass comes from and goes to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use trainwright_lower::lower_every_rank;
+use trainwright_lower::{lower, lower_every_rank, lower_lengths};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{
@@ -14,6 +14,10 @@ use trainwright_spec::units::Seconds;
 
 /// GPT-2 of 12 blocks on two H100, in a pipeline of two or on two tensor ranks.
 fn program(pipeline: usize, schedule: &str, virtual_stages: usize, recompute: &str) -> Program {
+    lower_every_rank(&plan(pipeline, schedule, virtual_stages, recompute))
+}
+
+fn plan(pipeline: usize, schedule: &str, virtual_stages: usize, recompute: &str) -> Plan {
     let count = pipeline * virtual_stages;
     // With a stage for each block and one at each end, those have the embedding and the head alone.
     let blocks = |stage: usize| match count {
@@ -39,7 +43,7 @@ fn program(pipeline: usize, schedule: &str, virtual_stages: usize, recompute: &s
         2 / pipeline,
         pipeline == 1,
     );
-    lower_every_rank(&Plan::from_toml(&text, "plan.toml").unwrap())
+    Plan::from_toml(&text, "plan.toml").unwrap()
 }
 
 fn programs() -> impl Iterator<Item = (String, Program)> {
@@ -254,4 +258,33 @@ fn the_host_takes_time_for_each_product_of_a_group_in_its_precision() {
     // 32 blocks, 4 experts, 2 products forward and 4 backward of 100 µs each.
     assert_eq!(added(&[(Precision::MxFp8, of_product)]), [25_600.0, 51_200.0]);
     assert_eq!(added(&[(Precision::Fp8, of_product)]), [0.0, 0.0]);
+}
+
+#[test]
+fn programs_of_several_lengths_are_those_of_plans_with_as_many_microbatches() {
+    for (schedule, virtual_stages) in
+        [("1f1b", 1), ("interleaved", 2), ("zb-h1", 1), ("zb-v", 2), ("dualpipev", 2)]
+    {
+        let plan = plan(2, schedule, virtual_stages, "full");
+        let lengths = [10, 6, 12];
+        let mut programs = lower_lengths(&plan, &lengths);
+        // In any order, and again.
+        for index in [0, 2, 1, 0] {
+            let mut other = plan.clone();
+            other.job.global_batch = lengths[index];
+            let (one, program) = (lower(&other), programs.program(index));
+            let name = format!("{schedule}, {} microbatches", lengths[index]);
+            assert_eq!(program.segments, one.segments, "{name}");
+            assert_eq!(program.groups, one.groups, "{name}");
+            assert_eq!(program.ranks.len(), one.ranks.len(), "{name}");
+            for (rank, of_one) in program.ranks.iter().zip(&one.ranks) {
+                assert_eq!(rank.calls, of_one.calls, "{name}");
+                assert_eq!(
+                    (rank.rank, rank.stands_for, &rank.groups),
+                    (of_one.rank, of_one.stands_for, &of_one.groups),
+                    "{name}"
+                );
+            }
+        }
+    }
 }

@@ -162,7 +162,10 @@ impl Report {
         Report {
             step_time: timeline.duration,
             rank_count: ranks.iter().map(|rank| rank.stands_for).sum(),
-            mean: mean(timeline.duration, &ranks),
+            mean: mean(
+                timeline.duration,
+                &ranks.iter().map(|rank| (rank.stands_for, rank.time)).collect::<Vec<_>>(),
+            ),
             peak_memory: ranks.iter().map(|rank| rank.memory.peak).fold(Bytes::ZERO, Bytes::max),
             ranks,
         }
@@ -223,14 +226,24 @@ fn rank_time(timeline: &Timeline, rank: usize) -> TimeShares {
     TimeShares::new(timeline.duration, sum(0, &|_| true), communication, offload)
 }
 
+/// Where the time of a step went in the mean over all ranks: `Report::mean`, without the rest of the report. Reads neither
+/// labels nor memory.
+pub fn mean_shares(timeline: &Timeline) -> TimeShares {
+    let counts = timeline.ranks.iter().map(|track| track.stands_for);
+    let times: Vec<(usize, TimeShares)> =
+        counts.enumerate().map(|(index, count)| (count, rank_time(timeline, index))).collect();
+    mean(timeline.duration, &times)
+}
+
 /// The mean over all ranks, each of the timeline's counted as often as it stands for one.
 ///
 /// Compute and communication are rounded down, so that they never add up to more than the step, and the bubble is
 /// the rest: the shares of the mean add up exactly too.
-fn mean(duration: Picoseconds, ranks: &[RankReport]) -> TimeShares {
-    let count = ranks.iter().map(|rank| rank.stands_for as u128).sum::<u128>().max(1);
+fn mean(duration: Picoseconds, ranks: &[(usize, TimeShares)]) -> TimeShares {
+    let count = ranks.iter().map(|(stands_for, _)| *stands_for as u128).sum::<u128>().max(1);
     let mean_of = |time: &dyn Fn(&TimeShares) -> Picoseconds| {
-        let sum: u128 = ranks.iter().map(|rank| rank.stands_for as u128 * time(&rank.time).0 as u128).sum();
+        let sum: u128 =
+            ranks.iter().map(|(stands_for, shares)| *stands_for as u128 * time(shares).0 as u128).sum();
         Picoseconds((sum / count) as u64)
     };
     let communication = Axis::ALL.map(|axis| {
