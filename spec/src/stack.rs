@@ -61,6 +61,10 @@ pub struct Stack {
     /// Cross entropy: one kernel that reads the logits once and never stores fp32 probabilities, or several.
     #[serde(default = "Fusion::separate", skip_serializing_if = "Fusion::is_separate")]
     pub cross_entropy: Fusion,
+    /// Whether the separate kernels of a cross entropy write the logits less their maximum, and their exponentials, beside
+    /// the logits that they came from.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub loss_copies_logits: bool,
     /// Whether the gradient of the logits is written over them, so that a fused cross entropy needs no memory for it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub loss_in_place: bool,
@@ -403,13 +407,14 @@ mod tests {
             let host = stack.host.iter();
             let host = host.flat_map(|host| {
                 let always = [&host.launch.source, &host.message.source, &host.step.source];
-                always.into_iter().chain(host.collective.as_ref().map(|time| &time.source))
+                let optional = [&host.collective, &host.microbatch].into_iter().flatten();
+                always.into_iter().chain(optional.map(|time| &time.source))
             });
             let extra = stack.extra_state.iter();
             let extra = extra
                 .flat_map(|extra| {
                     let sizes = [&extra.always, &extra.divided_whole, &extra.divided_part];
-                    sizes.into_iter().chain(&extra.divided_buffers)
+                    sizes.into_iter().chain(&extra.divided_bf16).chain(&extra.divided_buffers)
                 })
                 .map(|bytes| &bytes.source);
             let selective = stack.selective_blocks.iter().map(|blocks| &blocks.source);

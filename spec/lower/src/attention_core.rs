@@ -167,26 +167,29 @@ impl Kernels<'_> {
             if self.shape.dropout {
                 steps.push(Step::streaming("score dropout", scores + mask, scores));
             }
-            let read = match self.shape.stack.attention {
-                AttentionKernel::FusedSoftmax => 2.0 * visible,
-                _ => 4.0,
-            };
+            let read = if self.fuses_softmax() { 2.0 * visible } else { 4.0 };
             steps.push(Step::reduction("softmax", read * scores, scores));
             return steps;
         }
-        match self.shape.stack.attention {
-            AttentionKernel::FusedSoftmax => steps.push(Step::reduction("softmax", visible * scores, scores)),
-            _ => {
-                steps.push(Step::streaming("scale", scores, scores));
-                if self.layer.mask != Mask::Full {
-                    steps.push(Step::streaming("mask", scores, scores));
-                }
-                steps.push(Step::reduction("softmax", 2.0 * scores, scores));
+        if self.fuses_softmax() {
+            steps.push(Step::reduction("softmax", visible * scores, scores));
+        } else {
+            steps.push(Step::streaming("scale", scores, scores));
+            if self.layer.mask != Mask::Full {
+                steps.push(Step::streaming("mask", scores, scores));
             }
+            steps.push(Step::reduction("softmax", 2.0 * scores, scores));
         }
         if self.shape.dropout {
             steps.push(Step::streaming("score dropout", scores, scores + mask));
         }
         steps
+    }
+
+    /// Whether one kernel does all between the products: it takes scores of 16 bits only (Megatron-LM's
+    /// FusedScaleMaskSoftmax.is_kernel_available).
+    fn fuses_softmax(&self) -> bool {
+        self.shape.stack.attention == AttentionKernel::FusedSoftmax
+            && self.shape.precision.storage_bytes() == Bytes::new(2.0)
     }
 }

@@ -125,7 +125,9 @@ fn cross_entropy(shape: &Shape, local_vocabulary: usize) -> Part {
     let mut forward =
         vec![Step::streaming("loss cast", logits, wide), Step::reduction("loss max", wide, Bytes::ZERO)];
     exchange(&mut forward);
-    forward.push(Step::reduction("loss exp", 2.0 * wide, wide).holding(wide));
+    // The fp32 logits; less their maximum, where that is another tensor.
+    let held = if shape.stack.loss_copies_logits { 2.0 * wide } else { wide };
+    forward.push(Step::reduction("loss exp", 2.0 * wide, wide).holding(held));
     exchange(&mut forward);
     exchange(&mut forward);
     forward.push(Step::streaming("loss divide", wide, wide));

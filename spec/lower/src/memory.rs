@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use trainwright_spec::data::Divided;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Allocation, Axis, MemoryKind, Place};
 use trainwright_spec::schedule::{Action, ActionKind, ActionLists};
-use trainwright_spec::stack::MemoryReport;
+use trainwright_spec::stack::{ExtraState, MemoryReport};
 use trainwright_spec::units::Bytes;
 
 /// The peak memory of one rank by kind.
@@ -119,17 +120,22 @@ pub fn state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
     let part = |divided, bytes| if divided { bytes / ranks } else { bytes };
     let state = plan.state_bytes();
     let extra = plan.stack.extra_state.as_ref().map_or(Bytes::ZERO, |extra| {
-        let divided = match plan.shards_optimizer() {
-            true => extra.divided_whole.value + extra.divided_part.value / ranks,
-            false => Bytes::ZERO,
-        };
-        extra.always.value + divided
+        let of_bf16 = extra.divided_bf16.as_ref().filter(|_| plan.job.precision.base() == Precision::Bf16);
+        let in_parts = of_bf16.map_or(extra.divided_part.value / ranks, |bytes| bytes.value);
+        let divided = extra.divided_whole.value + in_parts;
+        extra.always.value + if has_divided_optimizer(plan, extra) { divided } else { Bytes::ZERO }
     });
     ParameterBytes {
         weights: part(plan.divides(Divided::Weights), state.weight),
         gradients: part(plan.shards_gradients(), state.gradient) + extra,
         optimizer: part(plan.shards_optimizer(), state.optimizer()),
     }
+}
+
+/// Whether the stack runs its optimizer of divided state.
+fn has_divided_optimizer(plan: &Plan, extra: &ExtraState) -> bool {
+    let on_one_rank = extra.divided_on_one_rank && plan.data_scheme().divides() >= Divided::Optimizer;
+    plan.shards_optimizer() || on_one_rank
 }
 
 /// The part of it that stays in the GPU's memory for the whole step.
@@ -167,7 +173,7 @@ pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let mirror = usize::from(plan.mesh.pipeline > 1 && plan.schedule().copies() > 1);
     let communicators =
         (axes.into_iter().chain(experts).chain(grid).filter(|ranks| *ranks > 1).count() + mirror) as f64;
-    let extra = plan.stack.extra_state.as_ref().filter(|_| plan.shards_optimizer());
+    let extra = plan.stack.extra_state.as_ref().filter(|extra| has_divided_optimizer(plan, extra));
     let buffers =
         extra.and_then(|extra| extra.divided_buffers.as_ref()).map_or(Bytes::ZERO, |bytes| bytes.value);
     plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators + buffers

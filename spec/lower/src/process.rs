@@ -9,14 +9,19 @@ use trainwright_spec::units::Seconds;
 
 /// Launches the ops of a pass, which ends when all are launched and done.
 ///
-/// T = n l + g ε + c t κ: n ops of the pass so far, l the time to launch one; g products in groups, ε the time of each in its
-/// precision; if the pipeline crosses nodes, c collectives of a tensor group of t ranks, κ what one more rank adds. It runs ahead of the GPU from pass to pass unless it waits for the pass's message.
+/// T = n l + g ε + c t κ + μ: n ops of the pass so far, l the time to launch one; g products in groups, ε the time of each in
+/// its precision; if the pipeline crosses nodes, c collectives of a tensor group of t ranks, κ what one more rank adds; in a
+/// forward pass μ, the other work for a microbatch. It runs ahead of the GPU from pass to pass unless it waits for the
+/// pass's message.
 pub(crate) fn launch(plan: &Plan, pass: Pass, emitter: &mut Emitter) {
     let Some(host) = &plan.stack.host else { return };
     let message = emitter.ops.iter().position(|op| matches!(op.work, Work::Receive { .. }));
     let after = message.filter(|_| host.waits_for_messages).into_iter().collect();
     let ops = emitter.ops.len() as f64 * host.launch.value;
-    let work = Work::Process(ops + grouped(host, &emitter.ops) + collectives(plan, host, &emitter.ops));
+    let microbatch = host.microbatch.as_ref().filter(|_| pass == Pass::Forward);
+    let microbatch = microbatch.map_or(Seconds::ZERO, |time| time.value);
+    let work =
+        Work::Process(ops + grouped(host, &emitter.ops) + collectives(plan, host, &emitter.ops) + microbatch);
     let launched = emitter.push("launch", pass, Stream::Host, work, after);
     emitter.wait_for(launched);
     emitter.in_line("launched", pass, Work::Join);

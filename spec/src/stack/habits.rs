@@ -39,6 +39,12 @@ pub struct ExtraState {
     pub divided_whole: Sourced<Bytes>,
     /// More of it in parts, where the optimizer is divided.
     pub divided_part: Sourced<Bytes>,
+    /// Instead of `divided_part` where weights are in bf16: undivided, of an optimizer for this format alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub divided_bf16: Option<Sourced<Bytes>>,
+    /// Whether a plan whose scheme divides the optimizer has that optimizer, with all it keeps, on one data rank too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub divided_on_one_rank: bool,
     /// Buffers of a fixed size, whatever the parameters, where the optimizer is divided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub divided_buffers: Option<Sourced<Bytes>>,

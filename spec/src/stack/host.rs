@@ -25,6 +25,10 @@ pub struct HostTimes {
     /// call for each local expert; left out for a precision: none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub grouped: BTreeMap<Precision, Sourced<Seconds>>,
+    /// For each microbatch of a stage, beside the launches of its passes: fetching and broadcasting its batch, masks and
+    /// positions, the engine's schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub microbatch: Option<Sourced<Seconds>>,
     /// On each side of a message between stages, before it starts: describing the tensors, waiting for the GPU.
     pub message: Sourced<Seconds>,
     /// Once a step, between the update and the next step: data, logging, checks.

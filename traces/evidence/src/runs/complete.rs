@@ -180,6 +180,7 @@ impl Completed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trainwright_spec::stack::MemoryReport;
 
     /// A row that states everything a plan needs.
     fn row() -> Run {
@@ -274,6 +275,46 @@ mod tests {
         check("Veni (DualPipe)", "", "dualpipe");
         check("Veni (DualPipe)", "x; schedule 1f1b", "1f1b");
         check("Veni interleaved 1f1b", "", "1f1b");
+    }
+
+    #[test]
+    fn notes_say_that_nothing_is_in_16_bits_or_dropped_out() {
+        let check = |gpu: &str, notes: &str, precision: Precision, dropout: bool| {
+            let run = Run { gpu: gpu.into(), precision: String::new(), notes: notes.into(), ..row() };
+            let plan = run.completed().unwrap().run.plan().unwrap();
+            assert_eq!((plan.job.precision, plan.model.dropout), (precision, dropout), "{gpu}, {notes}");
+        };
+        check("a100-80gb-sxm", "", Precision::Bf16, true);
+        check(
+            "a100-80gb-sxm",
+            "precision not stated (no fp16/bf16 flag in run script)",
+            Precision::Tf32,
+            true,
+        );
+        check("v100-32gb-sxm2", "no fp16/bf16 flag", Precision::Fp32, true);
+        check("a100-80gb-sxm", "x; no dropout", Precision::Bf16, false);
+        let stated = Run { notes: "no fp16/bf16 flag".into(), ..row() };
+        assert_eq!(stated.plan().unwrap().job.precision, Precision::Bf16);
+    }
+
+    #[test]
+    fn the_memory_is_the_one_that_the_row_states() {
+        let check = |framework: &str, unit: &str, notes: &str, expected: (bool, bool)| {
+            let stated =
+                Run { framework: framework.into(), memory_unit: unit.into(), notes: notes.into(), ..row() };
+            let stack = stated.plan().unwrap().stack;
+            assert_eq!(
+                (stack.memory_report == MemoryReport::PeakOfTensors, stack.prints_gib),
+                expected,
+                "{unit}"
+            );
+        };
+        check("Megatron-LM", "", "", (false, false));
+        check("Megatron-LM", "GB as printed", "", (false, false));
+        check("Megatron-LM", "max allocated, GiB", "", (true, true));
+        check("Megatron-LM", "", "memory GiB; x", (false, true));
+        // Its own report stays.
+        check("nanotron", "GB as printed (allocated; reserved in notes)", "", (false, true));
     }
 
     #[test]

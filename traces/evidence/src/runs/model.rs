@@ -1,6 +1,7 @@
 //! The model that a row describes.
 
 use super::names::MODELS;
+use super::plan::NO_DROPOUT;
 use super::{NoPlan, Run};
 use trainwright_spec::limits::{
     EXPERTS, EXPERTS_PER_TOKEN, HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, TOKENS, VOCAB,
@@ -51,7 +52,8 @@ impl Run {
             (None, None, Some(parameters)) => self.sized(heads, Some(fitting_width(&default, parameters)))?,
             _ => default,
         };
-        let dropout = model.dropout && stack.drops_out.unwrap_or(true);
+        let drops_out = stack.drops_out.unwrap_or(true) && !self.notes.contains(NO_DROPOUT);
+        let dropout = model.dropout && drops_out;
         Ok(self.with_head(Model { dropout, ..model }, stack))
     }
 

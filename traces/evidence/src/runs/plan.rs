@@ -10,13 +10,22 @@ use trainwright_spec::plan::{Offload, Plan, ScheduleChoice};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{FlashVersion, Place};
 use trainwright_spec::schedule::schedule;
-use trainwright_spec::stack::{AttentionKernel, Fusion, PlanFamily, Stack};
+use trainwright_spec::stack::{AttentionKernel, Fusion, MemoryReport, PlanFamily, Stack};
 
 /// The software of a row that names none, neither in its column nor in its source.
 const SOFTWARE: &str = "Megatron-LM";
 
 /// Libraries of devices that run compiled programs only.
 const COMPILED: [&str; 2] = ["xla", "neuron"];
+
+/// What `notes` say of software that computes in single precision unless told otherwise, as Megatron does.
+pub(super) const NO_16_BITS: &str = "no fp16/bf16 flag";
+
+/// What `notes` say of a run without dropout.
+pub(super) const NO_DROPOUT: &str = "no dropout";
+
+/// What `notes` say of memory that is printed in GiB.
+const MEMORY_IN_GIB: &str = "memory GiB";
 
 /// Names of schedules in papers, and in the catalog.
 const SCHEDULES: [(&str, &str); 5] =
@@ -33,6 +42,7 @@ impl Run {
         let cluster = self.cluster()?;
         let mut stack = self.stack()?;
         stack.attention = Self::known_attention(stack.attention, &cluster.node.gpu);
+        self.report_memory(&mut stack);
         let gpus = cluster.gpus();
         let [tensor, pipeline, context] = [self.tp, self.pp, self.cp].map(|size| size.unwrap_or(1));
         let ranks = tensor.saturating_mul(pipeline).saturating_mul(context);
@@ -78,7 +88,7 @@ impl Run {
         let mut mesh = Mesh { context, ..Mesh::new(tensor, pipeline, data) };
         let experts = self.place_experts(&mut mesh, cluster.node.gpus.value)?;
         mesh.shard = sharding.ranks;
-        let mut blocks = stages(&model, stages_in_all, stack.cut);
+        let mut blocks = stages(&model, stages_in_all, stack.cut, &self.notes);
         recompute.apply(&mut blocks);
         let offload = self.offload()?;
         let sequence = self.seq_len.ok_or_else(|| NoPlan::missing("seq_len"))?;
@@ -173,6 +183,14 @@ impl Run {
         Ok(Stack { attention, norms, ..stack })
     }
 
+    /// Makes the stack print the memory that the row states.
+    fn report_memory(&self, stack: &mut Stack) {
+        stack.prints_gib |= self.memory_unit.contains("GiB") || self.notes.contains(MEMORY_IN_GIB);
+        if stack.memory_report == MemoryReport::Peak && self.memory_unit.contains("allocated") {
+            stack.memory_report = MemoryReport::PeakOfTensors;
+        }
+    }
+
     /// The kernel, or the next newer generation that `gpu` has figures of, or the best.
     fn known_attention(kernel: AttentionKernel, gpu: &Gpu) -> AttentionKernel {
         let Some(wanted) = kernel.version().filter(|version| *version != FlashVersion::Best) else {
@@ -189,8 +207,12 @@ impl Run {
 
     fn precision(&self, gpu: &Gpu) -> Result<Precision, NoPlan> {
         if self.precision.is_empty() {
+            let usual = match self.notes.contains(NO_16_BITS) {
+                true => [Precision::Tf32, Precision::Fp32],
+                false => [Precision::Bf16, Precision::Fp16],
+            };
             let has = |precision| gpu.peak.contains_key(&precision);
-            return Ok(if has(Precision::Bf16) { Precision::Bf16 } else { Precision::Fp16 });
+            return Ok(if has(usual[0]) { usual[0] } else { usual[1] });
         }
         let known = Precision::ALL.into_iter().find(|precision| precision.name() == self.precision);
         known.ok_or_else(|| NoPlan::Unsupported(format!("`precision` is `{}`", self.precision)))

@@ -126,6 +126,8 @@ pub struct Run {
     /// Memory of the fullest GPU.
     #[serde(deserialize_with = "number")]
     pub measured_peak_memory_gb: Option<f64>,
+    /// Words for which memory that is and its unit: `allocated` is that of tensors, `GiB` the unit; blank: as the stack prints.
+    pub memory_unit: String,
     /// `ok` or `oom`.
     pub outcome: String,
     /// Free text; `schedule NAME` between semicolons names the pipeline schedule, before one that `framework` names.

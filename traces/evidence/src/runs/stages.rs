@@ -4,18 +4,37 @@ use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::plan::{Recompute, StageBlocks};
 use trainwright_spec::stack::Cut;
 
-/// The blocks of each stage, without recomputation.
-pub(super) fn stages(model: &Model, stages: usize, cut: Cut) -> Vec<StageBlocks> {
-    let sizes = match cut {
+/// The blocks of each stage, without recomputation: those that `notes` state, else as the software cuts.
+pub(super) fn stages(model: &Model, stages: usize, cut: Cut, notes: &str) -> Vec<StageBlocks> {
+    let cut = || match cut {
         Cut::Blocks => by_blocks(model.layers(), stages),
         Cut::Weights => by_weights(model, stages),
     };
+    let sizes = noted(notes, model.layers(), stages).unwrap_or_else(cut);
     sizes.into_iter().map(|size| StageBlocks(vec![Recompute::None; size])).collect()
 }
 
 /// Whether the stages are one for each block and one for the head alone, or also one for the embedding alone.
 pub(super) fn ends_alone(layers: usize, stages: usize) -> bool {
     [layers.checked_add(1), layers.checked_add(2)].contains(&Some(stages))
+}
+
+/// `layers per stage [5, 7, 7, 7]` of this many stages: of all blocks, or with embedding and head as one each. `None` if the
+/// notes state nothing of the kind.
+fn noted(notes: &str, layers: usize, stages: usize) -> Option<Vec<usize>> {
+    let (_, list) = notes.split_once("layers per stage [")?;
+    let (list, _) = list.split_once(']')?;
+    let mut sizes: Vec<usize> =
+        list.split(',').map(|size| size.trim().parse().ok()).collect::<Option<_>>()?;
+    if sizes.len() != stages {
+        return None;
+    }
+    if sizes.iter().sum::<usize>() == layers + 2 {
+        for end in [0, stages - 1] {
+            sizes[end] = sizes[end].checked_sub(1)?;
+        }
+    }
+    (sizes.iter().sum::<usize>() == layers).then_some(sizes)
 }
 
 /// l / s to each, and the remainder one each to the first stages; but
@@ -93,6 +112,25 @@ mod tests {
         let sizes = by_weights(&model, 32);
         assert_eq!((sizes[0], sizes[14], sizes[30], sizes[31]), (2, 1, 1, 0));
         assert_eq!(sizes.iter().sum::<usize>(), 32);
+    }
+
+    #[test]
+    fn notes_state_the_blocks_of_each_stage_with_or_without_the_ends() {
+        let ends = "memory GiB; layers per stage [5, 7, 7, 7] (incl. embedding/head)";
+        assert_eq!(noted(ends, 24, 4), Some(vec![4, 7, 7, 6]));
+        assert_eq!(noted("layers per stage [26]", 24, 1), Some(vec![24]));
+        assert_eq!(noted("layers per stage [10, 14]", 24, 2), Some(vec![10, 14]));
+        // Another number of stages or of blocks, and no numbers.
+        assert_eq!(noted(ends, 24, 2), None);
+        assert_eq!(noted(ends, 25, 4), None);
+        assert_eq!(noted("layers per stage [a, b]", 24, 2), None);
+        assert_eq!(noted("", 24, 4), None);
+        let model = trainwright_spec::model::preset::preset("llama-3-8b").unwrap();
+        let sizes = |notes| {
+            stages(&model, 2, Cut::Blocks, notes).iter().map(|stage| stage.0.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes("layers per stage [15, 17]"), [15, 17]);
+        assert_eq!(sizes(""), [16, 16]);
     }
 
     #[test]

@@ -1,0 +1,109 @@
+//! What stacks do beside what a plan says, against sums by hand.
+
+use trainwright_lower::lower_every_rank;
+use trainwright_lower::memory::{RankMemory, fixed_overhead, plan_memory};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::{Kernel, Work};
+use trainwright_spec::stack::AttentionKernel;
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// GPT-2 of 12 blocks on two H100, which are two tensor ranks or two data ranks. Eight sequences of 64 tokens.
+fn plan(stack: &str, data: usize, precision: Precision) -> Plan {
+    let text = format!(
+        r#"
+        model = "gpt2"
+        cluster = "h100-pcie-pair"
+        stack = "{stack}"
+        job = {{ sequence = 64, global_batch = 8, precision = "{precision}", optimizer = "adamw", gradient_clipping = false }}
+        mesh = {{ tensor = {}, pipeline = 1, data = {data} }}
+        micro_batch = 1
+        schedule = "1f1b"
+        virtual_stages = 1
+        sequence_parallel = false
+        data_sharding = "zero1"
+        stages = ["12 none"]
+        "#,
+        2 / data,
+    );
+    Plan::from_toml(&text, "plan.toml").unwrap()
+}
+
+/// Bytes of weights, gradients and optimizer for each parameter of the only rank.
+fn state_per_parameter(plan: &Plan) -> f64 {
+    let RankMemory { weights, gradients, optimizer, .. } = plan_memory(plan)[0];
+    let weight = plan.state_bytes().weight;
+    (weights + gradients + optimizer).get() / (weights.get() / weight.get())
+}
+
+#[test]
+fn an_optimizer_of_divided_state_keeps_its_extra_state_on_one_rank_too() {
+    let check = |data, precision, expected: f64| {
+        let found = state_per_parameter(&plan("megatron-deepspeed", data, precision));
+        // Remainders of the division.
+        assert!((found - expected).abs() < 1e-3, "{data} {precision}: {found}, not {expected}");
+    };
+    // 16-bit weights and gradients, master weights and moments of 12 bytes and fp32 gradients of 4.
+    check(1, Precision::Fp16, 2.0 + 2.0 + 12.0 + 4.0);
+    check(2, Precision::Fp16, 2.0 + 2.0 + (12.0 + 4.0) / 2.0);
+    // fp32 gradients of 4 bytes, and 4 bytes that are not divided.
+    check(1, Precision::Bf16, 2.0 + 4.0 + 12.0 + 4.0);
+    check(2, Precision::Bf16, 2.0 + 4.0 + 12.0 / 2.0 + 4.0);
+
+    let mut alone = plan("megatron-deepspeed", 1, Precision::Fp16);
+    let with_buffers = fixed_overhead(&alone);
+    alone.stack.extra_state.as_mut().unwrap().divided_on_one_rank = false;
+    assert_eq!(with_buffers - fixed_overhead(&alone), Bytes::new(2e9));
+    assert!((state_per_parameter(&alone) - 16.0).abs() < 1e-3);
+}
+
+#[test]
+fn the_host_works_once_for_each_microbatch_on_a_rank() {
+    let host = |microbatch: Option<f64>| -> Seconds {
+        let mut plan = plan("megatron-deepspeed", 2, Precision::Fp16);
+        let times = plan.stack.host.as_mut().unwrap();
+        assert!(times.microbatch.is_some());
+        times.microbatch.as_mut().unwrap().value = Seconds::new(microbatch.unwrap_or_default());
+        if microbatch.is_none() {
+            times.microbatch = None;
+        }
+        let program = lower_every_rank(&plan);
+        let rank = &program.ranks[0];
+        let ops = rank.calls.iter().flat_map(|call| &program.segments[call.segment].ops);
+        ops.map(|op| if let Work::Process(time) = op.work { time } else { Seconds::ZERO }).sum()
+    };
+    // Each of two data ranks has four of the eight microbatches.
+    let more = (host(Some(0.5)) - host(None)).get();
+    assert!((more - 4.0 * 0.5).abs() < 1e-9, "{more} s");
+}
+
+#[test]
+fn copied_logits_are_one_more_fp32_tensor_while_the_loss_is_computed() {
+    let temporaries = |copies: bool| {
+        let mut plan = plan("megatron-deepspeed", 2, Precision::Bf16);
+        // So many that nothing else takes more.
+        plan.job.sequence = 1024;
+        plan.stack.loss_copies_logits = copies;
+        plan_memory(&plan)[0].temporaries
+    };
+    // 1,024 tokens, and a vocabulary of 50,257 that the stack pads to a multiple of 128.
+    assert_eq!(temporaries(true) - temporaries(false), Bytes::new(4.0 * 1024.0 * 50304.0));
+}
+
+#[test]
+fn a_fused_softmax_takes_scores_of_16_bits_only() {
+    let moved = |attention, precision| -> Bytes {
+        let mut plan = plan("megatron-deepspeed", 2, precision);
+        plan.stack.attention = attention;
+        let program = lower_every_rank(&plan);
+        let ops = program.segments.iter().flat_map(|segment| &segment.ops);
+        let bytes = ops.map(|op| match op.work {
+            Work::Compute(Kernel::Streaming { read, written, .. }) => read + written,
+            _ => Bytes::ZERO,
+        });
+        bytes.sum()
+    };
+    let [fused, unfused] = [AttentionKernel::FusedSoftmax, AttentionKernel::Unfused];
+    assert_eq!(moved(fused, Precision::Tf32), moved(unfused, Precision::Tf32));
+    assert!(moved(fused, Precision::Fp16) < moved(unfused, Precision::Fp16));
+}
