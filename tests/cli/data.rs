@@ -65,18 +65,11 @@ fn the_same_tokens_train_the_same_in_every_format() {
     ] {
         assert_eq!(steps(&run(data)), expected, "{data}");
     }
+    // Two bytes read as one token of 32 bits are none of a byte.
+    check_error(&run("--data b.bin --data-format u32"), "is not in the model's vocabulary of 256");
     // Of two equal files each sequence is there twice; a token behind each document moves the others.
-    for data in [
-        "--data a.u16 --data a.u32",
-        "--data lines.jsonl --end-of-document 0",
-        "--data b.bin --data-format u32",
-    ] {
-        let ran = run(data);
-        match ran.code {
-            0 => assert_ne!(steps(&ran), expected, "{data}"),
-            // Two bytes read as one token of 32 bits are no byte.
-            _ => check_error(&ran, "is not in the model's vocabulary of 256"),
-        }
+    for data in ["--data a.u16 --data a.u32", "--data lines.jsonl --end-of-document 0"] {
+        assert_ne!(steps(&run(data)), expected, "{data}");
     }
     assert!(run("--data lines.jsonl --end-of-document 0").stdout.contains("452 tokens of data"));
     let blended =
