@@ -1,6 +1,7 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
 mod data;
+mod logs;
 mod measure;
 mod network;
 mod optimizer;
@@ -11,6 +12,7 @@ mod training;
 mod what_if;
 
 pub use data::DataArguments;
+pub use logs::{CurvesArguments, LogArguments};
 pub use measure::{CalibrateArguments, TransportChoice, ValidateArguments};
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 pub use optimizer::OptimizerArguments;
@@ -71,6 +73,8 @@ pub enum Command {
     Fit(FitArguments),
     /// Train with a plan on this machine
     Run(Box<RunArguments>),
+    /// Draw the losses of trainings by step, and compare them
+    Curves(CurvesArguments),
     /// Measure this machine: what ops and exchanges of ranks on its cores take
     Calibrate(CalibrateArguments),
     /// Forecast a plan on this machine, run it, and compare both op by op

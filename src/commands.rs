@@ -3,6 +3,7 @@
 pub mod calibrate;
 mod chakra;
 pub mod compare;
+pub mod curves;
 pub mod export;
 pub mod fit;
 pub mod goodput;

@@ -3,6 +3,7 @@
 pub mod calibration;
 pub mod data;
 pub mod launched;
+pub mod metrics;
 pub mod network;
 pub mod trace;
 pub mod what_if;

@@ -9,7 +9,7 @@ mod arguments;
 mod commands;
 mod error;
 mod inputs;
-mod metrics;
+mod logs;
 mod output;
 mod progress;
 mod render;
@@ -54,6 +54,7 @@ fn run() -> Result<Outcome, CliError> {
         Command::Predict(arguments) => commands::predict::run(&arguments),
         Command::Fit(arguments) => commands::fit::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
+        Command::Curves(arguments) => commands::curves::run(&arguments),
         Command::Calibrate(arguments) => commands::calibrate::run(&arguments),
         Command::Validate(arguments) => commands::validate::run(&arguments),
         Command::WhatIf(arguments) => commands::what_if::run(&arguments),

@@ -2,6 +2,7 @@
 
 pub mod catalog;
 pub mod compare;
+pub mod curves;
 pub mod fit;
 pub mod forecast;
 pub mod goodput;

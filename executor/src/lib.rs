@@ -71,7 +71,7 @@ pub use train::learning_rate::{LearningRate, RATE_SCHEDULES, RateSchedule};
 pub use train::parameters::{Layer, ParameterName};
 pub use train::run::processes::train_in_processes;
 pub use train::run::stopping::StopRequest;
-pub use train::run::{FullWeights, Outcome, StepReport, train};
+pub use train::run::{FullWeights, Outcome, StepReport, Waits, train};
 pub use train::settings::{Records, Saving, Settings, Start, Validation};
 pub use train::supported::{check, with_executor_stack};
 pub use trainwright_kernels::cuda::{InUse, ask_for_queues};

@@ -1,6 +1,7 @@
 //! Arguments of `run`.
 
 use super::data::DataArguments;
+use super::logs::LogArguments;
 use super::optimizer::OptimizerArguments;
 use super::{TransportChoice, count, one_of};
 use clap::{Args, ValueEnum};
@@ -72,9 +73,11 @@ pub struct RunArguments {
     /// Steps from one printed line to the next; steps with a validation and the last one are printed too
     #[arg(long, value_name = "N", default_value = "1")]
     pub log_interval: NonZeroUsize,
-    /// Write a line of JSON for each step to this file as it happens; a resumed run adds to it
-    #[arg(long, value_name = "FILE")]
-    pub metrics: Option<String>,
+    #[command(flatten)]
+    pub logs: LogArguments,
+    /// A folder that `calibrate` wrote on this machine: forecast a step, and say if the run is slower, and who waits for whom
+    #[arg(long, value_name = "DIR")]
+    pub profile: Option<String>,
     /// Print the steps as JSON at the end
     #[arg(long)]
     pub json: bool,

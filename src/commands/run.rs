@@ -1,11 +1,14 @@
 //! `run`: trains with a plan on this machine.
 
+mod expected;
+
 use crate::arguments::{AttentionChoice, OptimizerArguments, RunArguments, Switch};
 use crate::error::{CliError, Outcome, refuse};
-use crate::metrics::Metrics;
+use crate::logs::StepLogs;
 use crate::progress::TrainingBar;
 use crate::render::training;
 use crate::{inputs, output};
+use expected::Expected;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 use trainwright_executor::{
@@ -39,8 +42,13 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     let print = |text: &str| if silent { Ok(()) } else { output::print(text) };
     print(&training::title(&plan, &tokens))?;
     let leads = place.as_ref().is_none_or(|place| place.rank == 0);
-    let mut metrics =
-        Metrics::open(arguments.metrics.as_deref().filter(|_| leads), arguments.resume.is_some())?;
+    let mut expected = Expected::of(arguments, &plan)?;
+    let forecast = expected.as_ref().map(Expected::step_time);
+    expected.as_ref().map_or(Ok(()), |expected| print(&expected.line(&plan)))?;
+    let mut logs = match leads {
+        true => StepLogs::open(&arguments.logs, arguments.resume.is_some())?,
+        false => StepLogs::default(),
+    };
     let mut interval = Interval::default();
     let mut printed = Ok(());
     let bar = TrainingBar::new(!silent, arguments.steps);
@@ -50,7 +58,10 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
             || report.step == arguments.steps
             || report.validation_loss.is_some();
         if printed.is_ok() {
-            printed = metrics.add(&plan, report);
+            printed = logs.add(&plan, report, is_shown);
+        }
+        if let Some(warning) = expected.as_mut().and_then(|expected| expected.watch(report)) {
+            bar.above(|| output::remark(&warning));
         }
         if printed.is_ok() && is_shown {
             interval = Interval::default();
@@ -71,7 +82,7 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
         true => output::print(&training::json(&plan, &outcome))?,
         false => {
             let page = [
-                training::end(&plan, &outcome.steps),
+                training::end(&plan, &outcome.steps, forecast),
                 training::routes(&outcome.routes),
                 training::graph(outcome.graph.as_ref()),
                 training::attention(outcome.attention.as_deref()),
@@ -99,7 +110,7 @@ impl Interval {
     fn add(&mut self, report: &StepReport) -> StepReport {
         self.steps += 1;
         self.seconds += report.seconds;
-        StepReport { seconds: self.seconds / self.steps as f64, ..*report }
+        StepReport { seconds: self.seconds / self.steps as f64, ..report.clone() }
     }
 }
 

@@ -133,7 +133,7 @@ fn machine(arguments: &ValidateArguments, plan: &Plan) -> Result<Calibrated, Cli
 }
 
 /// This machine as `calibrate` measured it.
-fn profile(folder: &str, plan: &Plan) -> Result<Cluster, CliError> {
+pub(super) fn profile(folder: &str, plan: &Plan) -> Result<Cluster, CliError> {
     let path = |name: &str| Path::new(folder).join(name).display().to_string();
     let named = path(&cluster_file(threads(plan.mesh.ranks())));
     let text = inputs::text(Some("--profile"), &named)?;

@@ -7,7 +7,7 @@ use trainwright_executor::{DeviceMemory, GraphUse, InUse, Outcome, Route, StepRe
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Axis;
-use trainwright_spec::units::Bytes;
+use trainwright_spec::units::{Bytes, Seconds};
 
 /// The model, its mesh and the data.
 pub fn title(plan: &Plan, tokens: &Tokens) -> String {
@@ -46,12 +46,56 @@ fn mfu(plan: &Plan, report: &StepReport) -> Option<f64> {
     Some(flops_per_token(plan) * plan.job.tokens() as f64 / report.seconds / peak)
 }
 
-/// A step as a line of `--metrics`.
-pub fn metrics(plan: &Plan, report: &StepReport) -> serde_json::Value {
-    let mut line = step_data(report);
-    line["tokens_per_second"] = json!(plan.job.tokens() as f64 / report.seconds);
-    line["mfu"] = json!(mfu(plan, report));
-    line
+/// A quantity of a step, with its names in files.
+pub struct Quantity {
+    /// In lines of JSON; behind `trainwright_` in OpenMetrics.
+    pub name: &'static str,
+    /// In TensorBoard.
+    pub tag: &'static str,
+    /// What it is, with its unit.
+    pub help: &'static str,
+    /// `None` where the step has none.
+    pub value: Option<f64>,
+}
+
+/// What is logged of a step.
+pub fn quantities(plan: &Plan, report: &StepReport) -> Vec<Quantity> {
+    let quantity = |name, tag, help, value| Quantity { name, tag, help, value };
+    let rate = plan.job.tokens() as f64 / report.seconds;
+    vec![
+        quantity("loss", "loss/training", "Mean loss of the step's tokens, in nats.", Some(report.loss)),
+        quantity(
+            "validation_loss",
+            "loss/validation",
+            "Mean loss of held-out tokens, in nats.",
+            report.validation_loss,
+        ),
+        quantity(
+            "gradient_norm",
+            "optimizer/gradient_norm",
+            "Norm of the gradients before clipping.",
+            report.gradient_norm,
+        ),
+        quantity(
+            "learning_rate",
+            "optimizer/learning_rate",
+            "Learning rate of the step.",
+            Some(f64::from(report.learning_rate)),
+        ),
+        quantity("seconds", "speed/step_seconds", "Duration of the step, in seconds.", Some(report.seconds)),
+        quantity(
+            "tokens_per_second",
+            "speed/tokens_per_second",
+            "Tokens of a step by its duration.",
+            Some(rate),
+        ),
+        quantity(
+            "mfu",
+            "speed/mfu",
+            "Part of the peak of the plan's GPUs that model FLOPs have.",
+            mfu(plan, report),
+        ),
+    ]
 }
 
 fn step_data(report: &StepReport) -> serde_json::Value {
@@ -65,12 +109,17 @@ fn step_data(report: &StepReport) -> serde_json::Value {
     })
 }
 
-/// The rate of all steps but the first, which warms up.
-pub fn end(plan: &Plan, steps: &[StepReport]) -> String {
+/// The rate of all steps but the first, which warms up; beside that of the forecast, if there is one.
+pub fn end(plan: &Plan, steps: &[StepReport], forecast: Option<Seconds>) -> String {
     let rate = warm_rate(plan, steps);
     let flops = flops_per_token(plan) * rate;
-    let rate = words::grouped(rate.round());
-    format!("{rate} tokens/s, {:.1} GFLOP/s of model FLOPs\n", flops / 1e9)
+    let beside = forecast.map(|step| {
+        let forecast = plan.job.tokens() as f64 / step.get();
+        let ratio = 100.0 * (rate / forecast - 1.0);
+        format!("; forecast {} tokens/s ({ratio:+.0} %)", words::grouped(forecast.round()))
+    });
+    let (rate, beside) = (words::grouped(rate.round()), beside.unwrap_or_default());
+    format!("{rate} tokens/s, {:.1} GFLOP/s of model FLOPs{beside}\n", flops / 1e9)
 }
 
 /// `between ranks: tensor on the GPU, data by NCCL`; empty for ranks on processors.

@@ -5,11 +5,13 @@ mod bad_input;
 mod browser;
 mod by_steps;
 mod checkpoints;
+mod data;
 mod examples;
 #[cfg(unix)]
 mod gpu_script;
 #[cfg(unix)]
 mod interrupts;
+mod logs;
 #[path = "../common/long.rs"]
 mod long;
 mod network;

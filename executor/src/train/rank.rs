@@ -21,7 +21,7 @@ use crate::train::frame::{Frame, MicrobatchTokens};
 use crate::train::graph_capture::GraphCapture;
 use crate::train::instruction::Instruction;
 use crate::train::offload_store::OffloadStore;
-use crate::train::record::Recorder;
+use crate::train::record::{Communication, Recorder};
 use crate::train::run_context::RunContext;
 use crate::train::settings::Records;
 use crate::train::sizes::{Divides, Sizes};
@@ -74,6 +74,8 @@ pub(crate) struct StepEnd {
     pub loss: f64,
     /// The norm of all gradients, if it was formed.
     pub gradient_norm: Option<f64>,
+    /// What it spent in communication; `None` if the device's times of ops are not read after every step.
+    pub communication: Option<Communication>,
     /// The loss of held-out tokens, if it was measured behind the step.
     pub validation: Option<ValidationEnd>,
 }
@@ -140,7 +142,9 @@ impl Rank<'_> {
         loss += self.kept_loss(&losses, &kept)?;
         let norm = if update.keeps() { self.kept_norm(&kept)? } else { update.norm() };
         let gradient_norm = shared.plan.job.gradient_clipping.then_some(norm);
-        Ok(StepEnd { loss, gradient_norm, validation: None })
+        let communication = (!shared.settings.device.runs_cuda_kernels)
+            .then(|| self.recorder.record.communication(shared.program, self.program));
+        Ok(StepEnd { loss, gradient_norm, communication, validation: None })
     }
 
     /// Enqueues a step op by op. Returns the sum of the losses that the device does not keep. `losses` are the calls that make some.

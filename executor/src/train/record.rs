@@ -3,7 +3,9 @@
 use crate::device::Device;
 use crate::device::tensor::held_bytes;
 use crate::train::settings::Records;
+use std::collections::BTreeMap;
 use std::time::Instant;
+use trainwright_spec::program::{Program, RankProgram, Work};
 
 /// The ops of a step in the order in which a rank ran them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,6 +14,31 @@ pub(crate) struct Record {
     pub ops: Vec<OpRecord>,
     /// What the rank held from when on, where it changed.
     pub memory: Vec<(u64, HeldBytes)>,
+}
+
+/// What a rank spent in communication during a step: in collectives and receives, waiting for other ranks included.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Communication {
+    /// Seconds of all of them.
+    pub seconds: f64,
+    /// Segment and index of the op with the most of them; `None` if there are no such ops.
+    pub longest: Option<[u32; 2]>,
+}
+
+impl Record {
+    /// Of this step, by its ops' times.
+    pub fn communication(&self, program: &Program, rank: &RankProgram) -> Communication {
+        let mut by_op: BTreeMap<[u32; 2], u64> = BTreeMap::new();
+        for op in &self.ops {
+            let segment = rank.calls[op.call as usize].segment;
+            let work = program.segments[segment].ops[op.op as usize].work;
+            if matches!(work, Work::Collective { .. } | Work::Receive { .. }) {
+                *by_op.entry([segment as u32, op.op]).or_default() += op.end.saturating_sub(op.start);
+            }
+        }
+        let longest = by_op.iter().max_by_key(|(_, nanoseconds)| **nanoseconds).map(|(op, _)| *op);
+        Communication { seconds: by_op.values().sum::<u64>() as f64 * 1e-9, longest }
+    }
 }
 
 /// Bytes that a rank holds.

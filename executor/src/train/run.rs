@@ -14,7 +14,7 @@ mod step_reports;
 pub(crate) mod stopping;
 mod supervise;
 
-pub use step_reports::StepReport;
+pub use step_reports::{StepReport, Waits};
 
 use crate::comm::local_ranks::LocalRanks;
 use crate::comm::routes::{Route, Routes};

@@ -1,5 +1,5 @@
 //! Other tools' files: plans out to them (`export`) and in from them (`import`), traces of profilers (`kineto`, `nsight`) as
-//! `measured` steps, execution traces (`chakra`), logs of collectives (`nccl_tests`).
+//! `measured` steps, execution traces (`chakra`), logs of collectives (`nccl_tests`), event files (`tensorboard`).
 //!
 //! ```
 //! use trainwright_spec::plan::Plan;
@@ -35,3 +35,4 @@ pub mod kineto;
 pub mod measured;
 pub mod nccl_tests;
 pub mod nsight;
+pub mod tensorboard;

@@ -15,6 +15,11 @@ pub enum Unit {
     Count,
     /// Plain numbers, logarithmic, in powers of ten.
     Number,
+    /// Plain numbers, linear, with so many decimals.
+    Linear {
+        /// Decimals of the names.
+        decimals: usize,
+    },
     /// Picoseconds since the start of a step, linear.
     Elapsed {
         /// The unit of the names: picoseconds and name.
@@ -39,8 +44,10 @@ pub struct Axis {
 const MOST_ACROSS: usize = 6;
 /// Most names of a vertical logarithmic axis.
 const MOST_UP: usize = 8;
-/// Most steps of a linear axis.
+/// Most steps of a linear axis of times.
 const MOST_STEPS: u64 = 10;
+/// Most steps of another linear axis.
+const MOST_LINEAR: u32 = 7;
 
 /// Units of time with their length in picoseconds.
 const UNITS: [(u64, &str); 5] =
@@ -54,6 +61,27 @@ impl Axis {
         let ticks = (0..=duration).step_by(step as usize).map(|tick| tick as f64).collect();
         let unit = Unit::Elapsed { unit, decimals: decimals(step, unit.0) };
         Axis { unit, low: 0.0, high: duration as f64, ticks }
+    }
+
+    /// A linear axis that holds all `values`, and begins and ends at a tick.
+    pub fn linear(values: impl Iterator<Item = f64>) -> Axis {
+        let (low, high) = values
+            .filter(|value| value.is_finite())
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+        let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
+        // Equal values get an axis around them.
+        let span = if high > low { high - low } else { high.abs().max(1.0) / 2.0 };
+        let step = [1, 2, 5].map(|steps| round(span / f64::from(MOST_LINEAR) * f64::from(steps) / 2.0, true));
+        let ticks = |step: f64| {
+            let first = (low / step).floor() as i64;
+            first..=((high / step).ceil() as i64).max(first + 1)
+        };
+        let fits = |step: &f64| (2..=MOST_LINEAR as usize + 1).contains(&ticks(*step).count());
+        let step = step.into_iter().find(fits).unwrap_or(step[2]);
+        let decimals = (-(step.log10() + 1e-9).floor()).max(0.0) as usize;
+        let ticks: Vec<f64> = ticks(step).map(|tick| tick as f64 * step).collect();
+        let (low, high) = (ticks[0], ticks[ticks.len() - 1]);
+        Axis { unit: Unit::Linear { decimals }, low, high, ticks }
     }
 
     /// A logarithmic axis that holds all `values`.
@@ -81,7 +109,7 @@ impl Axis {
     /// Where a value is between the ends, from 0 to 1.
     pub fn place(&self, value: f64) -> f64 {
         match self.unit {
-            Unit::Elapsed { .. } => (value - self.low) / (self.high - self.low),
+            Unit::Elapsed { .. } | Unit::Linear { .. } => (value - self.low) / (self.high - self.low),
             _ => (value / self.low).ln() / (self.high / self.low).ln(),
         }
     }
@@ -92,6 +120,7 @@ impl Axis {
             Unit::Size => compact(&Bytes::new(tick).to_string()),
             Unit::Bandwidth | Unit::Count => tick.to_string(),
             Unit::Number => scaled(tick),
+            Unit::Linear { decimals } => format!("{tick:.decimals$}"),
             Unit::Time => compact(&Seconds::new(tick).to_string()),
             Unit::Elapsed { unit: (length, _), decimals } => format!("{:.decimals$}", tick / length as f64),
         }
@@ -100,7 +129,7 @@ impl Axis {
     /// The unit of all ticks, to be written after the name of the axis; empty if each tick names its unit.
     pub fn unit(&self) -> String {
         match self.unit {
-            Unit::Size | Unit::Time | Unit::Count | Unit::Number => String::new(),
+            Unit::Size | Unit::Time | Unit::Count | Unit::Number | Unit::Linear { .. } => String::new(),
             Unit::Bandwidth => " (GB/s)".into(),
             Unit::Elapsed { unit: (_, name), .. } => format!(" ({name})"),
         }
@@ -194,6 +223,22 @@ mod tests {
         {
             assert_eq!(tick_step(duration), step, "{duration}");
         }
+    }
+
+    #[test]
+    fn a_linear_axis_holds_its_values_between_round_ticks() {
+        let check = |values: [f64; 2], expected: &str| {
+            let axis = Axis::linear(values.into_iter());
+            let names: Vec<String> = axis.ticks.iter().map(|tick| axis.name(*tick)).collect();
+            assert_eq!(names.join(" "), expected);
+            let places = values.map(|value| axis.place(value));
+            assert!(places.iter().all(|place| (0.0..=1.0).contains(place)), "{places:?}");
+        };
+        check([1.0, 2000.0], "0 500 1000 1500 2000");
+        check([1.46, 5.55], "1 2 3 4 5 6");
+        check([0.02, 0.31], "0.00 0.05 0.10 0.15 0.20 0.25 0.30 0.35");
+        check([3.0, 3.0], "3.0 3.2");
+        check([-2.0, 7.0], "-2 0 2 4 6 8");
     }
 
     #[test]

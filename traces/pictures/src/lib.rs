@@ -3,7 +3,7 @@
 //! ```text
 //! Timeline ─┬─► picture  the pipeline and its memory, as SVG or PNG
 //!           └─► html     a page with all of it, which can be zoomed
-//! curves   ───► plot     times and bandwidths by size, what-if sweeps
+//! curves   ───► plot     times and bandwidths by size, what-if sweeps, a training by step
 //! points   ───► scatter  forecast against measured
 //! ```
 //!

@@ -1,5 +1,5 @@
-//! Curves in two panels with logarithmic axes, as SVG or PNG: here a collective by size, forecast and measured; any
-//! other quantities in `chart`.
+//! Curves in two panels, as SVG or PNG: here a collective by size, forecast and measured; any other quantities on
+//! logarithmic axes in `chart`, and a training by step in `training`.
 //!
 //! ```text
 //! title
@@ -14,8 +14,10 @@
 
 mod chart;
 mod figure;
+mod training;
 
 pub use chart::{Chart, ChartCurve, ChartPanel, chart_png, chart_svg};
+pub use training::{TrainingCurves, training_png, training_svg};
 
 use crate::axis::{Axis, Unit};
 use crate::canvas;

@@ -79,3 +79,42 @@ impl DataFormat {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_name_says_the_format() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in
+            ["book.txt", "README", "a.jsonl", "a.u16", "a.u32", "a.bin", "set.bin", "set.idx", "t.parquet"]
+        {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let of = |name: &str| DataFormat::of_path(&folder.path().join(name));
+        let check = |name: &str, expected: DataFormat| assert_eq!(of(name), Ok(expected), "{name}");
+        check("book.txt", DataFormat::Text);
+        check("README", DataFormat::Text);
+        check("a.jsonl", DataFormat::JsonLines);
+        check("a.u16", DataFormat::U16);
+        check("a.u32", DataFormat::U32);
+        check("set.bin", DataFormat::Megatron);
+        check("set.idx", DataFormat::Megatron);
+        // Megatron's own arguments leave the ending out.
+        check("set", DataFormat::Megatron);
+        check("missing", DataFormat::Text);
+        for (name, expected) in [("a.bin", "no .idx beside it"), ("t.parquet", "parquet is not read")] {
+            let error = of(name).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_texts_alone_need_a_tokenizer() {
+        let names = DATA_FORMATS.map(DataFormat::name);
+        assert_eq!(names, ["text", "jsonl", "megatron", "u16", "u32"]);
+        assert_eq!(DATA_FORMATS.map(DataFormat::is_text), [true, true, false, false, false]);
+    }
+}

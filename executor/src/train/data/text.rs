@@ -112,3 +112,78 @@ impl Writer {
 fn unwritable(error: &io::Error) -> RunError {
     RunError::Data(format!("cannot write the tokens to a temporary file: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Words and everything between them: no token has parts of both.
+    const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": null, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"?": 0, "a": 1, "quick": 2, "fox": 3}, "unk_token": "?"}}"#;
+
+    fn encoder(folder: &Path) -> Encoder {
+        fs::write(folder.join("tokenizer.json"), TOKENIZER).unwrap();
+        Encoder::open(Some(&folder.join("tokenizer.json"))).unwrap()
+    }
+
+    fn tokens(source: Result<Source, RunError>) -> Vec<u32> {
+        let source = source.unwrap();
+        source.read(0, source.count()).unwrap()
+    }
+
+    #[test]
+    fn a_text_is_cut_between_lines_of_words_only() {
+        let check =
+            |text: &str, expected: Option<usize>| assert_eq!(cut(text.as_bytes()), expected, "{text:?}");
+        check("one\ntwo\nthree", Some(7));
+        check("one\n\ntwo", None);
+        check("one.\ntwo", None);
+        check("one\n two", None);
+        check("one\n", None);
+        check("", None);
+    }
+
+    #[test]
+    fn pieces_have_the_tokens_of_the_whole_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text.txt");
+        let encoder = encoder(folder.path());
+        // Three pieces and a rest; 16 letters a line.
+        let text = "a quick fox a\n\nfox\na\n".repeat(3 * PIECE / 22 + 100);
+        fs::write(&path, &text).unwrap();
+        assert!(text.len() > 3 * PIECE);
+        assert_eq!(tokens(plain(&path, &encoder)), encoder.encode(text.as_bytes()).unwrap());
+        // Without a place to cut it is one piece.
+        let text = "a quick fox.\n".repeat(PIECE / 5);
+        fs::write(&path, &text).unwrap();
+        assert_eq!(tokens(plain(&path, &encoder)), encoder.encode(text.as_bytes()).unwrap());
+        fs::write(&path, b"\xFF\xFE").unwrap();
+        let error = plain(&path, &encoder).unwrap_err().to_string();
+        assert!(error.contains("a tokenizer reads UTF-8"), "{error}");
+    }
+
+    #[test]
+    fn documents_are_lines_with_a_token_behind_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pages.jsonl");
+        let encoder = encoder(folder.path());
+        fs::write(&path, "{\"text\": \"a fox\"}\n\n{\"id\": 1, \"text\": \"quick\\nfox\"}").unwrap();
+        assert_eq!(tokens(json_lines(&path, &encoder, None)), [1, 3, 2, 3]);
+        assert_eq!(tokens(json_lines(&path, &encoder, Some(9))), [1, 3, 9, 2, 3, 9]);
+        let bytes = tokens(json_lines(&path, &Encoder::Bytes, Some(0)));
+        assert_eq!(
+            bytes,
+            [b"a fox\0" as &[u8], b"quick\nfox\0"].concat().into_iter().map(u32::from).collect::<Vec<_>>()
+        );
+        let check = |text: &str, expected: &str| {
+            fs::write(&path, text).unwrap();
+            let error = json_lines(&path, &encoder, None).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        check("{\"text\": \"a\"}\n[1]\n", "pages.jsonl, line 2: ");
+        check("{\"text\": 7}\n", "line 1: invalid type: integer `7`");
+        check("{\"text\": \"a\"", "line 1: EOF");
+    }
+}

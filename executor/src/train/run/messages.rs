@@ -4,7 +4,7 @@ use crate::device::DeviceMemory;
 use crate::error::RunError;
 use crate::train::graph_capture::GraphUse;
 use crate::train::rank::{StepEnd, ValidationEnd};
-use crate::train::record::{HeldBytes, OpRecord, Record};
+use crate::train::record::{Communication, HeldBytes, OpRecord, Record};
 use crate::train::state::State;
 use trainwright_spec::program::MemoryKind;
 
@@ -79,13 +79,20 @@ impl Report {
 
 /// A rank's message of a step, for rank 0.
 fn step_to_bytes(message: &StepMessage) -> Vec<u8> {
-    let StepEnd { loss, gradient_norm, validation } = message.end;
+    let StepEnd { loss, gradient_norm, communication, validation } = message.end;
+    let communicated = communication.unwrap_or_default();
+    let [segment, op] = communicated.longest.unwrap_or_default();
     let validated = validation.unwrap_or(ValidationEnd { loss: 0.0, seconds: 0.0 });
     let words = [
         message.step as u64,
         loss.to_bits(),
         gradient_norm.is_some().into(),
         gradient_norm.unwrap_or(0.0).to_bits(),
+        communication.is_some().into(),
+        communicated.seconds.to_bits(),
+        communicated.longest.is_some().into(),
+        segment.into(),
+        op.into(),
         validation.is_some().into(),
         validated.loss.to_bits(),
         validated.seconds.to_bits(),
@@ -100,11 +107,17 @@ fn step_from_bytes(rank: usize, bytes: &[u8]) -> Option<StepMessage> {
     let loss = f64::from_bits(words.next()?);
     let has_norm = words.next()? != 0;
     let norm = f64::from_bits(words.next()?);
+    let has_communication = words.next()? != 0;
+    let seconds = f64::from_bits(words.next()?);
+    let has_longest = words.next()? != 0;
+    let longest = [words.next()? as u32, words.next()? as u32];
+    let communicated = Communication { seconds, longest: has_longest.then_some(longest) };
     let has_validation = words.next()? != 0;
     let validated =
         ValidationEnd { loss: f64::from_bits(words.next()?), seconds: f64::from_bits(words.next()?) };
     let (gradient_norm, validation) = (has_norm.then_some(norm), has_validation.then_some(validated));
-    Some(StepMessage { rank, step, end: StepEnd { loss, gradient_norm, validation } })
+    let communication = has_communication.then_some(communicated);
+    Some(StepMessage { rank, step, end: StepEnd { loss, gradient_norm, communication, validation } })
 }
 
 /// The end of a rank, without what only ranks of this process give.
@@ -171,7 +184,8 @@ mod tests {
     #[test]
     fn reports_arrive_as_they_were_sent() {
         let validation = Some(ValidationEnd { loss: 2.0 / 3.0, seconds: 1e-9 });
-        let end = StepEnd { loss: -1.0 / 3.0, gradient_norm: Some(f64::MAX), validation };
+        let communication = Some(Communication { seconds: 1e-3, longest: Some([9, u32::MAX]) });
+        let end = StepEnd { loss: -1.0 / 3.0, gradient_norm: Some(f64::MAX), communication, validation };
         let message = StepMessage { rank: 3, step: 70_000, end };
         let read = step_from_bytes(3, &step_to_bytes(&message)).unwrap();
         assert_eq!((read.rank, read.step, read.end), (3, 70_000, end));

@@ -4,13 +4,16 @@ use super::messages::StepMessage;
 use super::supervise::Run;
 use crate::train::learning_rate::LearningRate;
 use crate::train::rank::StepEnd;
+use crate::train::record::Communication;
 use crate::train::sizes::Sizes;
+use crate::train::timeline::label;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::program::Program;
 
 /// What is known of a step once all ranks have done it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StepReport {
     /// Its number, from 1.
     pub step: usize,
@@ -24,11 +27,29 @@ pub struct StepReport {
     pub validation_loss: Option<f64>,
     /// Seconds since the step before, without those of validations.
     pub seconds: f64,
+    /// Which rank waited for which; `None` for one rank, and for ranks on GPUs, whose ops are not timed in every step.
+    pub waits: Option<Waits>,
+}
+
+/// What ranks spent in collectives and receives, waiting included: the rank with the least is the one that others wait for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waits {
+    /// The rank that spent the most there.
+    pub rank: usize,
+    /// Its seconds.
+    pub seconds: f64,
+    /// The op in which it spent most of them.
+    pub op: String,
+    /// The rank that spent the least there.
+    pub awaited: usize,
+    /// Its seconds.
+    pub awaited_seconds: f64,
 }
 
 /// The steps of which not all ranks have reported.
 pub(super) struct Steps<'a> {
     plan: &'a Plan,
+    program: &'a Program,
     learning_rate: LearningRate,
     ranks: usize,
     waiting: BTreeMap<usize, BTreeMap<usize, StepEnd>>,
@@ -42,6 +63,7 @@ impl<'a> Steps<'a> {
         let learning_rate = run.settings.learning_rate;
         Self {
             plan,
+            program: &run.program,
             learning_rate,
             ranks,
             waiting: BTreeMap::new(),
@@ -76,9 +98,30 @@ impl<'a> Steps<'a> {
             learning_rate: self.learning_rate.at(step),
             validation_loss,
             seconds: ((now - self.before).as_secs_f64() - validation_seconds).max(0.0),
+            waits: waits(self.program, &ends),
         };
         self.before = now;
         progress(&report);
         self.reports.push(report);
     }
+}
+
+/// Who waited for whom; `None` where ranks do not say, or there is one rank alone.
+fn waits(program: &Program, ends: &BTreeMap<usize, StepEnd>) -> Option<Waits> {
+    let spent: Option<Vec<_>> = ends.iter().map(|(rank, end)| Some((*rank, end.communication?))).collect();
+    let spent = spent.filter(|spent| spent.len() > 1)?;
+    let by_seconds = |one: &&(usize, Communication), other: &&(usize, Communication)| {
+        one.1.seconds.total_cmp(&other.1.seconds)
+    };
+    let (rank, most) = spent.iter().max_by(by_seconds)?;
+    let (awaited, least) = spent.iter().min_by(by_seconds)?;
+    let [segment, op] = most.longest?;
+    let op = &program.segments[segment as usize].ops[op as usize];
+    Some(Waits {
+        rank: *rank,
+        seconds: most.seconds,
+        op: format!("{} {}", label(op), op.pass.name()),
+        awaited: *awaited,
+        awaited_seconds: least.seconds,
+    })
 }

@@ -93,10 +93,32 @@ fn lines<'a>(area: &Area<'a>, path: &Path) -> Painted<'a> {
                     area.draw(&PathElement::new(ends, stroke))?;
                 }
             }
-            _ => area.draw(&PathElement::new(places, stroke))?,
+            _ => {
+                for part in without_sharp_corners(&places) {
+                    area.draw(&PathElement::new(part.to_vec(), stroke))?;
+                }
+            }
         }
     }
     Ok(())
+}
+
+/// Parts of a line that end where it turns back sharply: there the drawn corner would reach far beyond the point. The limit
+/// is that of SVG, whose miter has at most 4 times the stroke's width: sin(θ/2) ≥ 1/4, so cos θ ≤ 7/8, of the angle θ
+/// between both sides.
+fn without_sharp_corners(places: &[(i32, i32)]) -> Vec<&[(i32, i32)]> {
+    let is_sharp = |three: &[(i32, i32)]| {
+        let side = |end: (i32, i32)| (f64::from(end.0 - three[1].0), f64::from(end.1 - three[1].1));
+        let (one, other) = (side(three[0]), side(three[2]));
+        one.0 * other.0 + one.1 * other.1 > 0.875 * one.0.hypot(one.1) * other.0.hypot(other.1)
+    };
+    let (mut parts, mut start) = (Vec::new(), 0);
+    for (before, _) in places.windows(3).enumerate().filter(|(_, three)| is_sharp(three)) {
+        parts.push(&places[start..before + 2]);
+        start = before + 1;
+    }
+    parts.push(&places[start..]);
+    parts
 }
 
 fn label<'a>(area: &Area<'a>, text: &Text) -> Painted<'a> {
@@ -156,4 +178,24 @@ fn encode(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
     let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(pixels));
     written.expect("memory takes a picture whose size is known");
     file
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_where_they_turn_back() {
+        let check = |places: &[(i32, i32)], lengths: &[usize]| {
+            let parts: Vec<usize> = without_sharp_corners(places).iter().map(|part| part.len()).collect();
+            assert_eq!(parts, lengths, "{places:?}");
+        };
+        check(&[(0, 0), (10, 0), (10, 10), (0, 10), (0, 0)], &[5]);
+        // A peak of 10 · 2: cos θ = (100 − 1) / 101.
+        check(&[(0, 0), (10, 0), (11, 10), (12, 0), (20, 0)], &[3, 3]);
+        // 45°: cos θ = 0.71.
+        check(&[(0, 0), (10, 0), (0, 10)], &[3]);
+        check(&[(0, 0), (10, 0)], &[2]);
+        check(&[], &[0]);
+    }
 }
