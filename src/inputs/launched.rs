@@ -13,7 +13,7 @@ use trainwright_executor::{Remark, Rendezvous, RendezvousVia, Token};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The variable of the secret that all processes of a run share.
-const TOKEN: &str = "TRAINWRIGHT_TOKEN";
+pub const TOKEN: &str = "TRAINWRIGHT_TOKEN";
 
 /// torchrun's default port.
 const PORT: &str = "29500";
@@ -133,6 +133,11 @@ fn token(known: Known) -> Result<Token, CliError> {
         }
         Some(secret) => Ok(Token::new(secret)),
     }
+}
+
+/// The variable of a launcher that has started this process as a rank, if one has.
+pub fn rank_variable() -> Option<&'static str> {
+    launcher(&environment).map(|launcher| launcher.rank)
 }
 
 fn launcher(known: Known) -> Option<&'static Launcher> {
