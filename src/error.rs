@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use std::io;
 use thiserror::Error;
 use trainwright_evidence::runs::TableError;
-use trainwright_executor::RunError;
+use trainwright_executor::{Fault, RunError};
 use trainwright_formats::chakra::ChakraError;
 use trainwright_formats::kineto::KinetoError;
 use trainwright_formats::nccl_tests::LogError;
@@ -28,6 +28,8 @@ pub enum Outcome {
     BadInput = 2,
     /// The plan, or every plan, needs more memory than the GPUs or this host have; or there is none to try, or no time for it.
     NothingFits = 3,
+    /// A number of a training is not finite: the same steps again would give it again.
+    Diverged = 4,
     /// A signal ended a run early, with a checkpoint.
     Interrupted = 130,
 }
@@ -115,6 +117,15 @@ pub enum CliError {
     /// A run that does not begin, or ends early.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// Processes on several hosts that did not go on from the same checkpoint: the next attempt finds the same one.
+    #[error(transparent)]
+    Disagreement(RunError),
+    /// A process of a run that cannot be started.
+    #[error("cannot start the processes of the run: {reason}")]
+    Starting {
+        /// What the system said.
+        reason: String,
+    },
     /// A plan whose passes wait for each other.
     #[error(transparent)]
     Deadlock(#[from] Deadlock),
@@ -138,10 +149,12 @@ impl CliError {
     /// How the program ends.
     pub fn outcome(&self) -> Outcome {
         match self {
-            CliError::Writing { .. } | CliError::Deadlock(_) => Outcome::Failure,
+            CliError::Writing { .. } | CliError::Starting { .. } => Outcome::Failure,
+            CliError::Disagreement(_) | CliError::Deadlock(_) => Outcome::Failure,
             CliError::Stragglers(StragglerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::NoCandidate { .. }) => Outcome::NothingFits,
+            CliError::Run(RunError::Rank { fault: Fault::NotFinite { .. }, .. }) => Outcome::Diverged,
             CliError::Run(RunError::Rank { .. } | RunError::Rendezvous { .. }) => Outcome::Failure,
             CliError::Run(RunError::Memory { .. }) => Outcome::NothingFits,
             CliError::Usage(error) if !error.use_stderr() => Outcome::Done,

@@ -32,35 +32,36 @@ pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// What a signal to end does instead: the remark on it, or `None` where the program is to end.
-type Instead = Box<dyn Fn() -> Option<&'static str> + Send + Sync>;
+/// What a signal to end does instead; false if the program is to end at once.
+type Instead = Box<dyn Fn() -> bool + Send + Sync>;
 
 static INSTEAD: OnceLock<Instead> = OnceLock::new();
 
-/// Asks `instead` at every signal to end: where it returns a remark, the program goes on.
-pub fn when_interrupted(instead: impl Fn() -> Option<&'static str> + Send + Sync + 'static) {
+/// Asks `instead` at every signal to end: if it returns true, the program goes on.
+pub fn when_interrupted(instead: impl Fn() -> bool + Send + Sync + 'static) {
     // A program has one command.
     let _ = INSTEAD.set(Box::new(instead));
 }
 
 /// Removes unfinished files when the program receives a signal to end.
 pub fn leave_nothing_when_interrupted() {
-    let remove = || {
-        if let Some(text) = INSTEAD.get().and_then(|instead| instead()) {
-            remark(text);
-            return;
-        }
-        IS_ENDING.store(true, Ordering::SeqCst);
-        // Kept until the program has ended, so that no other file can be begun.
-        let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
-        for path in unfinished.iter() {
-            let _ = fs::remove_file(path);
-        }
-        trainwright_executor::abandon_checkpoints();
-        std::process::exit(INTERRUPTED);
-    };
     // Where there are no signals a file may be left, which is no reason to do nothing.
-    let _ = ctrlc::set_handler(remove);
+    let _ = ctrlc::set_handler(interrupt);
+}
+
+/// Does what a signal to end does.
+pub fn interrupt() {
+    if INSTEAD.get().is_some_and(|instead| instead()) {
+        return;
+    }
+    IS_ENDING.store(true, Ordering::SeqCst);
+    // Kept until the program has ended, so that no other file can be begun.
+    let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    for path in unfinished.iter() {
+        let _ = fs::remove_file(path);
+    }
+    trainwright_executor::abandon_checkpoints();
+    std::process::exit(INTERRUPTED);
 }
 
 /// Waits for the program's end if it was interrupted: errors after that come from removed files and are not worth a message.

@@ -63,7 +63,7 @@ pub use measure::calibrate::{
     network_work, on_machine, shared_gpus,
 };
 pub use measure::{MeasuredDevice, measure_ops, recording_cost};
-pub use train::checkpoint::abandon_checkpoints;
+pub use train::checkpoint::{abandon_checkpoints, last_checkpoint};
 pub use train::data::format::{DATA_FORMATS, DataFormat};
 pub use train::data::tokens::{DataFile, Tokens};
 pub use train::graph_capture::GraphUse;

@@ -59,6 +59,13 @@ pub struct RunArguments {
     /// Give up when nothing has happened on any rank for so long
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = count, allow_negative_numbers = true)]
     pub patience: usize,
+    /// Start the run again from its last checkpoint, up to N times, after a rank has died, hung or lost a connection; the run
+    /// is then a process of its own
+    #[arg(long, value_name = "N", default_value = "0", requires = "save_every")]
+    pub restarts: usize,
+    /// Start a process on this machine for each rank, with a new TRAINWRIGHT_TOKEN
+    #[arg(long, conflicts_with = "transport")]
+    pub launch: bool,
     /// Make a fault: death, stall or nan, on a rank, in a step, before an op of it (`death:1:3:20`)
     #[arg(long, value_name = "KIND:RANK:STEP:OP", value_parser = drill)]
     pub drill: Option<Drill>,

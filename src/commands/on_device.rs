@@ -5,7 +5,7 @@ use super::calibrate::{TABLE, make, remark_refused, write};
 use crate::arguments::{CalibrateArguments, ValidateArguments};
 use crate::error::{CliError, Outcome};
 use crate::progress::Bar;
-use crate::render::validate::{OnDevice, Validated};
+use crate::render::validate::{OnDevice, Rounds, Validated};
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -140,7 +140,8 @@ pub fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Validated,
         compared.peak_memory.measured = Bytes::new(memory.peak as f64);
     }
     let on_device = Some(OnDevice { graph: ran.graph, memory });
-    Ok(Validated { name: String::new(), plan, compared, expected, measured, on_device })
+    let rounds = Rounds::default();
+    Ok(Validated { name: String::new(), plan, compared, rounds, expected, measured, on_device })
 }
 
 /// Warm-up steps: after these a graph is captured, or never.

@@ -21,7 +21,13 @@ const ANSWERS: &str = "interrupted: the answer so far follows; once more to end 
 
 /// Lets the first signal to end ask for the answer so far; the second one ends the program.
 pub fn answer_when_interrupted() {
-    output::when_interrupted(|| (!ANSWER_NOW.swap(true, Ordering::SeqCst)).then_some(ANSWERS));
+    output::when_interrupted(|| {
+        let is_first = !ANSWER_NOW.swap(true, Ordering::SeqCst);
+        if is_first {
+            output::remark(ANSWERS);
+        }
+        is_first
+    });
 }
 
 /// Runs the command.

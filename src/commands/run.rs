@@ -1,8 +1,10 @@
 //! `run`: trains with a plan on this machine.
 
 mod expected;
+mod supervised;
+mod supervisor;
 
-use crate::arguments::{AttentionChoice, OptimizerArguments, RunArguments, Switch};
+use crate::arguments::{AttentionChoice, OptimizerArguments, RunArguments, Switch, TransportChoice};
 use crate::error::{CliError, Outcome, refuse};
 use crate::logs::StepLogs;
 use crate::progress::TrainingBar;
@@ -26,17 +28,39 @@ const ENDS: &str = "the run ends after this step with a checkpoint; another sign
 /// Bad input, a plan that the executor does not run, a rank that stops, and files that cannot be written.
 pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     output::stdout_is_taken(&[("--trace", &arguments.trace)], arguments.json)?;
+    let attempt = supervised::attempt()?;
+    if supervisor::is_wanted(arguments) && attempt.is_none() {
+        return supervisor::run(arguments);
+    }
     let plan = inputs::plan(&arguments.plan, &[], None)?;
     check(&arguments.optimizer, &plan)?;
     let (tokens, validation) = inputs::data::data(&arguments.data, &plan)?;
-    let place = inputs::launched::place(inputs::launched::transport(arguments.transport))?;
+    let transport = arguments.transport.or(arguments.launch.then_some(TransportChoice::Tcp));
+    let place = inputs::launched::place(inputs::launched::transport(transport))?;
     let mut settings = Settings { validation, ..settings(arguments) };
+    if let Some(attempt) = attempt {
+        settings = supervised::settings(attempt, settings);
+        if supervised::is_complete(attempt, &settings) {
+            return Ok(Outcome::Done);
+        }
+    }
     if let (Some(place), None) = (&place, arguments.threads) {
         settings.threads = inputs::launched::threads(place.world)?;
     }
     if settings.saving.is_some() {
         let stop = settings.stop.clone();
-        output::when_interrupted(move || stop.request().then_some(ENDS));
+        // The processes that one supervisor started get its signals together: one of them says so.
+        let says = attempt.is_none() || place.as_ref().is_none_or(|place| place.rank == 0);
+        output::when_interrupted(move || {
+            let ends = stop.request();
+            if ends && says {
+                output::remark(ENDS);
+            }
+            ends
+        });
+    }
+    if attempt.is_some() {
+        supervised::listen_to_supervisor();
     }
     let silent = arguments.json || place.as_ref().is_some_and(|place| place.rank > 0);
     let print = |text: &str| if silent { Ok(()) } else { output::print(text) };
@@ -46,7 +70,7 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     let forecast = expected.as_ref().map(Expected::step_time);
     expected.as_ref().map_or(Ok(()), |expected| print(&expected.line(&plan)))?;
     let mut logs = match leads {
-        true => StepLogs::open(&arguments.logs, arguments.resume.is_some())?,
+        true => StepLogs::open(&arguments.logs, settings.start.is_resumed())?,
         false => StepLogs::default(),
     };
     let mut interval = Interval::default();
@@ -70,7 +94,8 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
         bar.show(report.step, || training::progress(&plan, report, arguments.steps));
     };
     let outcome = match &place {
-        Some(place) => train_in_processes(place, &plan, &tokens, &settings, &mut show)?,
+        Some(place) => train_in_processes(place, &plan, &tokens, &settings, &mut show)
+            .map_err(|error| supervised::error(attempt, error))?,
         None => Some(train(&plan, &tokens, &settings, &mut show)?),
     };
     drop(bar);

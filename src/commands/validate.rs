@@ -1,11 +1,14 @@
 //! `validate`: a plan's forecast for this machine and its measured steps.
 
+mod other_programs;
+
 use super::calibrate::{TABLE, cluster_file, remark_refused, threads};
 use crate::arguments::{TransportChoice, ValidateArguments};
 use crate::error::{CliError, Outcome, refuse};
-use crate::render::json;
-use crate::render::validate::{Validated, line, markdown, page, report, summary};
+use crate::render;
+use crate::render::validate::{Rounds, Validated, line, markdown, page, report, summary};
 use crate::{inputs, output};
+use other_programs::Ticks;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use trainwright_executor::{
@@ -17,7 +20,7 @@ use trainwright_sim::forecast;
 use trainwright_spec::cluster::{Cluster, NetworkWork};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
-use trainwright_timeline::comparison::Comparison;
+use trainwright_timeline::comparison::{Comparison, Pair};
 use trainwright_timeline::timeline::Timeline;
 
 /// Steps before those that are measured.
@@ -58,10 +61,10 @@ pub fn run(arguments: &ValidateArguments) -> Result<Outcome, CliError> {
     }
     output::save_given("--markdown", &arguments.markdown, || markdown(&found))?;
     if arguments.json {
-        let all: Vec<&Comparison> = found.iter().map(|one| &one.compared).collect();
+        let all: Vec<_> = found.iter().map(render::validate::json).collect();
         output::print(&match &all[..] {
-            [only] => json::print(only),
-            all => json::print(&all),
+            [only] => render::json::print(only),
+            all => render::json::print(&all),
         })?;
     } else if !alone {
         output::print(&match &found[..] {
@@ -87,37 +90,77 @@ fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validat
     place.as_ref().map_or(Ok(()), Rendezvous::enter)?;
     // The others wait while rank 0 measures the machine.
     let leads = place.as_ref().is_none_or(|place| place.rank == 0);
-    let (mut machines, mut networks, mut steps, mut times) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut rounds, began) = (Vec::new(), Ticks::now());
     for _ in 0..arguments.rounds {
-        if leads && arguments.profile.is_none() {
-            machines.push(machine(arguments, plan)?);
-        }
-        if let Some(place) = &place {
-            let of_node = plan.mesh.ranks().div_ceil(plan.cluster.nodes);
-            networks.extend(network_work(place, of_node, arguments.emulated)?);
-        }
-        if let Some((round_steps, round_times)) = measure(arguments, plan, place.as_ref())? {
-            steps.extend(round_steps);
-            times.extend(round_times);
-        }
+        rounds.extend(round(arguments, plan, place.as_ref())?);
     }
     if !leads {
         return Ok(None);
     }
-    remark_refused(machines.iter().flat_map(|machine| &machine.refused));
+    // Other ranks that are processes are no other programs, and cannot be told from them here.
+    let others = began.zip(Ticks::now()).filter(|_| place.is_none());
+    let others = others.and_then(|(began, now)| began.others_until(now));
+    remark_refused(
+        rounds.iter().filter_map(|round| round.machine.as_ref()).flat_map(|machine| &machine.refused),
+    );
+    let (on_this_machine, expected) = forecast_of(arguments, plan, &rounds)?;
+    let by_round = rounds.iter().map(|round| {
+        let (_, expected) = forecast_of(arguments, plan, std::slice::from_ref(round))?;
+        Ok(Pair { forecast: expected.duration.into(), measured: median(&round.times) })
+    });
+    let by_round = Rounds { times: by_round.collect::<Result<_, CliError>>()?, others };
+    let times: Vec<Seconds> = rounds.iter().flat_map(|round| round.times.iter().copied()).collect();
+    let steps: Vec<Timeline> = rounds.into_iter().flat_map(|round| round.steps).collect();
+    let compared = Comparison::new(&expected, &steps, &times);
+    let measured = typical(&steps).clone();
+    let (name, on_device) = (String::new(), None);
+    let (plan, rounds) = (on_this_machine, by_round);
+    Ok(Some(Validated { name, plan, compared, rounds, expected, measured, on_device }))
+}
+
+/// The machine as it was, and the plan's steps right after that.
+struct Round {
+    /// `None` if the forecast is to use a profile.
+    machine: Option<Calibrated>,
+    network: Option<NetworkWork>,
+    steps: Vec<Timeline>,
+    times: Vec<Seconds>,
+}
+
+/// Measures the machine, then the plan. `None` except in the process of rank 0.
+fn round(
+    arguments: &ValidateArguments,
+    plan: &Plan,
+    place: Option<&Rendezvous>,
+) -> Result<Option<Round>, CliError> {
+    // The others wait while rank 0 measures the machine.
+    let measures = place.is_none_or(|place| place.rank == 0) && arguments.profile.is_none();
+    let machine = measures.then(|| machine(arguments, plan)).transpose()?;
+    let of_node = plan.mesh.ranks().div_ceil(plan.cluster.nodes);
+    let network = place.map(|place| network_work(place, of_node, arguments.emulated)).transpose()?.flatten();
+    let measured = measure(arguments, plan, place)?;
+    Ok(measured.map(|(steps, times)| Round { machine, network, steps, times }))
+}
+
+/// The plan on the machine as some rounds measured it, in their medians, and its forecast there.
+fn forecast_of(
+    arguments: &ValidateArguments,
+    plan: &Plan,
+    rounds: &[Round],
+) -> Result<(Plan, Timeline), CliError> {
+    let machines: Vec<Calibrated> = rounds.iter().filter_map(|round| round.machine.clone()).collect();
     let cluster = match (Calibrated::median(&machines), &arguments.profile) {
         (Some(machine), _) => machine.cluster,
         (None, folder) => profile(folder.as_deref().unwrap_or_default(), plan)?,
     };
     let mut joined = joined(arguments, plan, cluster);
     if let Some(cores) = &mut joined.node.cores {
+        let networks: Vec<NetworkWork> = rounds.iter().filter_map(|round| round.network.clone()).collect();
         cores.network = NetworkWork::sum(&networks);
     }
     let plan = on_machine(plan, &joined)?;
     let (_, expected) = forecast(&plan, &ClusterCosts::new(&plan.cluster))?;
-    let compared = Comparison::new(&expected, &steps, &times);
-    let measured = typical(&steps).clone();
-    Ok(Some(Validated { name: String::new(), plan, compared, expected, measured, on_device: None }))
+    Ok((plan, expected))
 }
 
 /// This machine as it is now, for as many ranks.
@@ -188,6 +231,13 @@ fn measure(
     let times = ran.steps.iter().skip(WARM_UP).map(|step| Seconds::new(step.seconds)).collect();
     ran.earlier.push(ran.timeline);
     Ok(Some((ran.earlier.split_off(WARM_UP), times)))
+}
+
+/// The median; of an even count the upper one of both, as `Comparison` has it.
+fn median(times: &[Seconds]) -> Seconds {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(|one, other| one.get().total_cmp(&other.get()));
+    sorted[sorted.len() / 2]
 }
 
 /// The measured step of median length.

@@ -13,7 +13,7 @@ use trainwright_executor::{Remark, Rendezvous, RendezvousVia, Token};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The variable of the secret that all processes of a run share.
-const TOKEN: &str = "TRAINWRIGHT_TOKEN";
+pub const TOKEN: &str = "TRAINWRIGHT_TOKEN";
 
 /// torchrun's default port.
 const PORT: &str = "29500";
@@ -36,6 +36,14 @@ enum Local {
     Count(&'static str),
     /// For each host of the step, as `4(x2),3`, and the number of this one.
     ByNode { counts: &'static str, node: &'static str },
+}
+
+impl Launcher {
+    /// Whether this process was surely started together with others.
+    fn has_started_many(&self, known: Known) -> bool {
+        let world = known(self.world).and_then(|text| text.parse::<usize>().ok());
+        self.starts_together && known(self.rank).is_some() && world > Some(1)
+    }
 }
 
 /// The first one that set a rank counts: torchrun or people, Open MPI, MPICH and those made from it, Slurm.
@@ -83,11 +91,7 @@ pub fn transport(choice: Option<TransportChoice>) -> TransportChoice {
 }
 
 fn usual(known: Known) -> TransportChoice {
-    let together = |launcher: &Launcher| {
-        let world = known(launcher.world).and_then(|text| text.parse::<usize>().ok());
-        launcher.starts_together && known(launcher.rank).is_some() && world > Some(1)
-    };
-    match LAUNCHERS.iter().any(together) {
+    match LAUNCHERS.iter().any(|launcher| launcher.has_started_many(known)) {
         true if cfg!(feature = "mpi") => TransportChoice::Mpi,
         true => TransportChoice::Tcp,
         false => TransportChoice::Threads,
@@ -133,6 +137,19 @@ fn token(known: Known) -> Result<Token, CliError> {
         }
         Some(secret) => Ok(Token::new(secret)),
     }
+}
+
+/// The variable by which this process is a rank already. A shell or a batch script inside of an allocation of Slurm is none.
+pub fn rank_variable() -> Option<&'static str> {
+    is_rank_by(&environment)
+}
+
+fn is_rank_by(known: Known) -> Option<&'static str> {
+    let [by_hand, ..] = &LAUNCHERS;
+    let is_rank = |launcher: &&Launcher| {
+        launcher.has_started_many(known) || (launcher.rank == by_hand.rank && known(launcher.rank).is_some())
+    };
+    LAUNCHERS.iter().find(is_rank).map(|launcher| launcher.rank)
 }
 
 fn launcher(known: Known) -> Option<&'static Launcher> {
@@ -291,5 +308,8 @@ mod tests {
         assert_eq!(usual(&known(&[("PMI_RANK", "0"), ("PMI_SIZE", "1")])), TransportChoice::Threads);
         let by_mpi = usual(&known(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "8")]));
         assert_ne!(by_mpi, TransportChoice::Threads);
+        assert_eq!(is_rank_by(&known(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")])), None);
+        assert_eq!(is_rank_by(&known(&[("RANK", "0"), ("WORLD_SIZE", "1")])), Some("RANK"));
+        assert_eq!(is_rank_by(&known(&[("PMI_RANK", "1"), ("PMI_SIZE", "2")])), Some("PMI_RANK"));
     }
 }

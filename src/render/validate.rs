@@ -1,7 +1,12 @@
 //! A plan's forecast and its measured steps on this machine.
 
+mod rounds;
+
+pub use rounds::Rounds;
+
 use super::table::Table;
 use super::words::{self, dash};
+use serde::Serialize;
 use trainwright_executor::{DeviceMemory, GraphUse, InUse, recording_cost};
 use trainwright_pictures::html::page as html_page;
 use trainwright_pictures::html::{Bar, BarScale, Section};
@@ -20,6 +25,8 @@ pub struct Validated {
     pub plan: Plan,
     /// Both, figure by figure.
     pub compared: Comparison,
+    /// The step time by round; empty if the machine was not measured in rounds.
+    pub rounds: Rounds,
     /// The forecast step.
     pub expected: Timeline,
     /// A measured one: of median length, on a device with streams the last one.
@@ -38,12 +45,13 @@ pub struct OnDevice {
 
 /// The page in a terminal.
 pub fn page(of: &Validated) -> String {
-    let Validated { plan, compared, .. } = of;
+    let Validated { plan, compared, rounds, .. } = of;
     format!(
-        "{}\n\n{}\n{}{}\n{}",
+        "{}\n\n{}\n{}{}{}\n{}",
         title(plan),
         figures(&figure_rows(compared)).text(),
         ops(compared).text(),
+        rounds::in_words(compared, rounds),
         how_measured(of),
         shared_cores(plan),
     )
@@ -134,7 +142,13 @@ fn measured_step(of: &Validated) -> &'static str {
 pub fn line(of: &Validated) -> String {
     let step = &of.compared.step_time;
     let [forecast, measured] = [step.forecast, step.measured].map(|time| time.to_string());
-    format!("{:<28} forecast {forecast:>9}  measured {measured:>9}  {}\n", of.name, percent(step.error()))
+    let noise =
+        of.rounds.noise().map_or_else(String::new, |noise| format!("  ± {:.1} points", 100.0 * noise));
+    format!(
+        "{:<28} forecast {forecast:>9}  measured {measured:>9}  {}{noise}\n",
+        of.name,
+        percent(step.error())
+    )
 }
 
 fn plans(all: &[Validated]) -> Table<'_, Validated> {
@@ -144,10 +158,13 @@ fn plans(all: &[Validated]) -> Table<'_, Validated> {
         .right("forecast", |of| of.compared.step_time.forecast)
         .right("measured", |of| of.compared.step_time.measured)
         .right("error", |of| percent(of.compared.step_time.error()))
+        .right("noise", |of| of.rounds.noise().map_or_else(dash, |noise| format!("± {:.1} %", 100.0 * noise)))
+        .right("ops", |of| format!("{:.1} %", 100.0 * rounds::error_by_kind(&of.compared)))
         .right("bubble", |of| format!("{:+.1}", 100.0 * bubbles(&of.compared)[0]))
         .right("largest of a rank", |of| format!("{:+.1}", 100.0 * bubbles(&of.compared)[1]))
         .right("memory", |of| percent(of.compared.peak_memory.error()))
         .right("spread", |of| format!("{:.0} %", 100.0 * of.compared.spread))
+        .right("others", |of| of.rounds.others.map_or_else(dash, |others| format!("{:.0} %", 100.0 * others)))
 }
 
 /// By how much the forecast bubble is larger, in the mean over ranks and on the pipeline rank where it differs most.
@@ -156,6 +173,27 @@ fn bubbles(compared: &Comparison) -> [f64; 2] {
     let stages = compared.bubble_by_pipeline_rank.iter().map(more);
     let worst = stages.reduce(|worst, other| if other.abs() > worst.abs() { other } else { worst });
     [more(&compared.bubble), worst.unwrap_or(0.0)]
+}
+
+/// A comparison with its rounds, for machines.
+pub fn json(of: &Validated) -> impl Serialize {
+    #[derive(Serialize)]
+    struct WithRounds<'a> {
+        #[serde(flatten)]
+        compared: &'a Comparison,
+        rounds: &'a [Pair<Seconds>],
+        noise: Option<f64>,
+        error_by_kind: f64,
+        other_programs: Option<f64>,
+    }
+    let Validated { compared, rounds, .. } = of;
+    WithRounds {
+        compared,
+        rounds: &rounds.times,
+        noise: rounds.noise(),
+        error_by_kind: rounds::error_by_kind(compared),
+        other_programs: rounds.others,
+    }
 }
 
 /// All plans in a table, and how far off they are in the mean.
@@ -171,10 +209,23 @@ fn means(all: &[Validated]) -> String {
     let step = |one: &Validated| 100.0 * one.compared.step_time.error().unwrap_or(0.0);
     let bubble = |one: &Validated| 100.0 * bubbles(&one.compared)[0];
     let memory = |one: &Validated| 100.0 * one.compared.peak_memory.error().unwrap_or(0.0);
+    let kinds = |one: &Validated| 100.0 * rounds::error_by_kind(&one.compared);
+    let noise = |one: &Validated| 100.0 * one.rounds.noise().unwrap_or(0.0);
+    let in_noise = match all.iter().filter(|one| one.rounds.hide(one.compared.step_time.error())).count() {
+        0 if all.iter().all(|one| one.rounds.noise().is_none()) => String::new(),
+        count => format!(
+            " The noise is ± {:.1} % in the mean; it is larger than the error of the step time of {count} of {} plans.",
+            mean(&noise),
+            all.len(),
+        ),
+    };
     format!(
-        "Mean absolute error of the step time {:.1} % (largest {:.1} %), of the bubble {:.1} points (largest {:.1}), of the peak memory {:.1} % (largest {:.1} %).\n",
+        "Mean absolute error of the step time {:.1} % (largest {:.1} %), of ops by kind {:.1} % (largest {:.1} %), \
+         of the bubble {:.1} points (largest {:.1}), of the peak memory {:.1} % (largest {:.1} %).{in_noise}\n",
         mean(&step),
         most(&step),
+        mean(&kinds),
+        most(&kinds),
         mean(&bubble),
         most(&bubble),
         mean(&memory),
@@ -189,11 +240,20 @@ pub fn markdown(all: &[Validated]) -> String {
     });
     format!(
         "# Forecasts and measurements on one machine\n\n\
-         Written by `trainwright validate PLANS --markdown FILE`; the plans are in examples/validation. Measured by {machine}.\n\n\
-         Every op is measured first in short runs of the plan's layers, and what ranks take to exchange numbers; the forecast \
-         follows from these and the plan. Forecast and measured are times of a step, measured the median of its steps; spread is the \
-         difference of the longest and the shortest step, as a part of that. Bubbles are in points of the step: forecast less \
-         measured, in the mean over ranks and of the pipeline rank where they differ most.\n\n\
+         Written by `trainwright validate PLANS --rounds N --markdown FILE`; the plans are in examples/validation.\n\
+         Measured by {machine}.\n\n\
+         Every op is measured first in short runs of the plan's layers, and what ranks take to exchange numbers; the\n\
+         forecast follows from these and the plan. With several rounds, measurements and runs alternate, and the medians\n\
+         of all rounds count.\n\n\
+         - *Forecast* and *measured* are times of a step, measured the median of its steps.\n\
+         - *Noise* is half the range of the rounds' errors, each of a round's own forecast and steps. An error below the\n  \
+           noise says only that it is small: another run on the same machine may have the other sign.\n\
+         - *Ops* is the error of the kinds of ops, each for itself: Σ |forecast − measured| / Σ measured. In the step\n  \
+           time, errors of opposite signs cancel.\n\
+         - *Bubbles* are in points of the step: forecast less measured, in the mean over ranks and of the pipeline rank\n  \
+           where they differ most.\n\
+         - *Spread* is the difference of the longest and the shortest step, as a part of the median.\n\
+         - *Others* is the part of the cores' time that other programs took meanwhile.\n\n\
          {}\n{}",
         plans(all).all_left().markdown(),
         means(all),

@@ -151,7 +151,7 @@ fn a_rank_that_hangs_or_dies_ends_the_program() {
     // Short where a rank hangs; a machine that is busy with other things must not look like one elsewhere.
     check_error(&run("--patience 3 --drill stall:1:2:20"), 1, "rank 1 stopped in step 2 at `");
     check_error(&run("--drill death:0:3:7"), 1, "rank 0 stopped in step 3 at `");
-    check_error(&run("--drill nan:0:2"), 1, "is not a finite number");
+    check_error(&run("--drill nan:0:2"), 4, "is not a finite number");
     check_error(&run("--drill fire:1"), 2, "it must be like `death:1:3:20`");
 }
 

@@ -8,7 +8,7 @@ use std::process::Child;
 use std::time::Duration;
 
 /// The names of a folder's files, hidden ones too; empty if there is no folder.
-fn names(folder: &Folder, of: &str) -> Vec<String> {
+pub fn names(folder: &Folder, of: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder.path(of)) else { return Vec::new() };
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -45,7 +45,7 @@ fn interrupted(folder: &Folder, arguments: &str, name: &str, begun: impl Fn()) -
 }
 
 /// What a run remarks when it is asked to end.
-const ENDS: &str = "the run ends after this step with a checkpoint; another signal ends it at once\n";
+pub const ENDS: &str = "the run ends after this step with a checkpoint; another signal ends it at once\n";
 
 /// A folder with the smallest plan.
 fn prepared() -> Folder {
@@ -55,7 +55,7 @@ fn prepared() -> Folder {
 }
 
 /// The name of the checkpoint of the last step that a page shows.
-fn last_of(page: &str) -> String {
+pub fn last_of(page: &str) -> String {
     let last = page.lines().rfind(|line| line.starts_with("step ")).expect("a step was printed");
     format!("step-{:08}", last.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap())
 }

@@ -20,6 +20,8 @@ mod pages;
 mod plan;
 mod predict;
 mod processes;
+#[cfg(target_os = "linux")]
+mod restarts;
 mod run;
 mod show;
 mod simulate;

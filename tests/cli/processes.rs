@@ -113,7 +113,7 @@ fn two(folder: &Folder, of_rank: [&str; 2], variables: [&[(&str, &str)]; 2]) -> 
 }
 
 /// A folder with a plan of two ranks.
-fn of_two() -> Folder {
+pub fn of_two() -> Folder {
     let folder = Folder::new();
     folder.write("plan.toml", &tiny_plan().to_toml());
     folder

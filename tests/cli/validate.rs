@@ -44,6 +44,11 @@ fn a_forecast_is_compared_with_the_measurement() {
     let page = folder.read("page.html");
     assert!([&forecast, &measured, &error].iter().all(|cell| page.contains(cell.as_str())), "{cells}");
     assert_eq!(compared["steps"], 5);
+    let [kinds, rounds] = ["error_by_kind", "noise"].map(|key| compared[key].as_f64());
+    assert!(
+        kinds.is_some_and(|kinds| kinds >= 0.0) && rounds.is_none(),
+        "one round knows no noise: {compared}"
+    );
     assert_eq!(compared["bubble_by_pipeline_rank"].as_array().unwrap().len(), 2);
     let kinds = compared["kinds"].as_array().unwrap();
     let of = |kind: &str| {
@@ -148,11 +153,12 @@ fn several_plans_make_a_table() {
     let mut plan = tiny_plan();
     (plan.mesh, plan.stages) = (Mesh::new(1, 1, 2), vec!["2 none".parse().unwrap()]);
     folder.write("two.toml", &plan.to_toml());
-    let ran = folder.run("validate one.toml two.toml --steps 2 --markdown table.md");
+    let ran = folder.run("validate one.toml two.toml --steps 2 --rounds 2 --markdown table.md");
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stdout.contains("Mean absolute error of the step time"), "{}", ran.stdout);
     let table = folder.read("table.md");
     assert!(table.contains("| one | ") && table.contains("| two | "), "{table}");
+    assert!(table.contains("| noise | ops |") && table.contains("The noise is ± "), "{table}");
     let both = folder.run("validate one.toml two.toml --steps 2 --report page.html");
     assert_eq!(both.code, 2);
     assert!(both.stderr.contains("it is of one plan"), "{}", both.stderr);

@@ -9,7 +9,7 @@ mod source;
 mod tensors;
 
 pub(crate) use content::content;
-pub use folder::abandon_checkpoints;
+pub use folder::{abandon_checkpoints, last_checkpoint};
 pub(crate) use folder::{prepare, sweep};
 pub(crate) use saving::{Inventory, Saver};
 pub(crate) use source::Beginning;

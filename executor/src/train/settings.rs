@@ -91,6 +91,13 @@ pub enum Start {
     Resume(PathBuf),
 }
 
+impl Start {
+    /// Whether steps were done before.
+    pub fn is_resumed(&self) -> bool {
+        matches!(self, Start::Resume(_))
+    }
+}
+
 /// The loss of tokens that are not trained on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Validation {

@@ -65,6 +65,11 @@ fn complete(folder: &Path) -> Result<Vec<(usize, PathBuf)>, CheckpointError> {
     Ok(found)
 }
 
+/// The step of the last complete checkpoint of a folder; `None` if there is none, or no folder.
+pub fn last_checkpoint(folder: &Path) -> Option<usize> {
+    complete(folder).ok()?.last().map(|(step, _)| *step)
+}
+
 /// A checkpoint whose files have their checksums.
 pub(crate) struct Last {
     pub path: PathBuf,

@@ -1,0 +1,222 @@
+//! `run --launch` and `run --restarts`: starts the processes of a run, and starts all of them again after one has died.
+//!
+//! ```text
+//! supervisor ── starts, with TRAINWRIGHT_ATTEMPT ──► the process of each rank, or one whose threads are the ranks
+//!     │ ▲─────────────── exit status ────────────────────┘ ▲
+//!     └── a pipe to its standard input: a byte is a signal to end; its end means that the supervisor is gone
+//! ```
+//!
+//! The supervisor reads no data and trains nothing. It knows of a run what its processes' exit codes and its folder of
+//! checkpoints say. A stuck rank is found by the run's own heartbeats, which end its process.
+
+use super::supervised::ATTEMPT;
+use crate::arguments::{RunArguments, TransportChoice};
+use crate::error::{CliError, Outcome, refuse};
+use crate::{inputs, output};
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use trainwright_executor::{Token, last_checkpoint};
+
+/// Between two looks at the processes.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// The longest time after which a process whose peers are gone notices it, and half of that to end.
+const LONGEST_END: Duration = Duration::from_secs(20);
+
+/// Whether the arguments ask for a supervisor.
+pub fn is_wanted(arguments: &RunArguments) -> bool {
+    arguments.launch || arguments.restarts > 0
+}
+
+/// Runs the command in processes of its own.
+///
+/// # Errors
+/// Arguments that do not go together, and processes that cannot be started.
+pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
+    check(arguments)?;
+    let ranks = match arguments.launch {
+        true => Some(inputs::plan(&arguments.plan, &[], None)?.mesh.ranks()),
+        false => None,
+    };
+    let pipes = Arc::new(Mutex::new(Pipes::default()));
+    let signalled = Arc::clone(&pipes);
+    output::when_interrupted(move || lock(&signalled).interrupt());
+    let grace = Duration::from_secs(arguments.patience as u64).min(LONGEST_END) * 3 / 2;
+    for attempt in 0.. {
+        let mut processes = start(ranks, attempt, &pipes)?;
+        let ends = wait(&mut processes, grace);
+        let outcome = outcome(&ends);
+        let is_interrupted = lock(&pipes).close();
+        if outcome != Outcome::Failure || is_interrupted {
+            return Ok(outcome);
+        }
+        let why = killed(&ends).map_or_else(String::new, |why| format!(": {why}"));
+        if attempt == arguments.restarts {
+            output::say(&format!("error: the run failed, after {attempt} restarts{why}"));
+            return Ok(outcome);
+        }
+        let saved = arguments.save.as_deref().and_then(|folder| last_checkpoint(Path::new(folder)));
+        let from = saved.map_or("the beginning".into(), |step| format!("step {step}"));
+        let (next, most) = (attempt + 1, arguments.restarts);
+        output::remark(&format!("restart {next} of {most} from {from}{why}"));
+    }
+    unreachable!("some attempt is the last one")
+}
+
+/// Refuses what a process that is started again would not find again, and ranks that somebody else starts.
+fn check(arguments: &RunArguments) -> Result<(), CliError> {
+    let asked = if arguments.launch { "--launch" } else { "--restarts" };
+    let inputs = [Some(&arguments.plan), arguments.data.validation_data.as_ref()];
+    if inputs.into_iter().flatten().chain(&arguments.data.data).any(|path| path == "-") {
+        let allowed = format!("`{asked}` starts other processes, which have no standard input: name a file");
+        return Err(refuse("-", "standard input", allowed));
+    }
+    let transport = inputs::launched::transport(arguments.transport);
+    if transport == TransportChoice::Mpi {
+        let allowed =
+            "MPI starts its processes itself and ends all with the first: start them again with --resume";
+        return Err(refuse("--transport", "mpi", allowed));
+    }
+    match inputs::launched::rank_variable() {
+        Some(name) if arguments.launch => {
+            let allowed = "it starts the processes of all ranks itself: leave one of them out";
+            Err(refuse("--launch", format!("given where a launcher has set {name}"), allowed))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The standard inputs of the processes, and the number of signals to end.
+#[derive(Default)]
+struct Pipes {
+    signals: usize,
+    inputs: Vec<ChildStdin>,
+}
+
+impl Pipes {
+    /// Hands a signal on; false if there is no process that could end.
+    fn interrupt(&mut self) -> bool {
+        self.signals += 1;
+        // A process that has ended does not read any more.
+        self.inputs.iter_mut().for_each(|input| drop(input.write_all(b"e")));
+        !self.inputs.is_empty()
+    }
+
+    /// All processes have ended; whether there was a signal.
+    fn close(&mut self) -> bool {
+        self.inputs.clear();
+        self.signals > 0
+    }
+}
+
+fn lock(pipes: &Mutex<Pipes>) -> MutexGuard<'_, Pipes> {
+    pipes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the processes of an attempt: one for each of `ranks`, or one alone.
+fn start(ranks: Option<usize>, attempt: usize, pipes: &Mutex<Pipes>) -> Result<Vec<Child>, CliError> {
+    let failed = |error: std::io::Error| CliError::Starting { reason: error.to_string() };
+    let place = ranks.map(Place::new).transpose().map_err(failed)?;
+    let program = std::env::current_exe().map_err(failed)?;
+    // A signal waits until it finds all processes.
+    let mut pipes = lock(pipes);
+    let mut processes: Vec<Child> = Vec::new();
+    for rank in 0..ranks.unwrap_or(1) {
+        let mut command = Command::new(&program);
+        command.args(std::env::args_os().skip(1)).env(ATTEMPT, attempt.to_string()).stdin(Stdio::piped());
+        // The supervisor alone gets the terminal's Ctrl-C, and hands it on once.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        if let Some(place) = &place {
+            command.envs(place.variables(rank));
+        }
+        match command.spawn() {
+            Ok(mut process) => {
+                pipes.inputs.extend(process.stdin.take());
+                processes.push(process);
+            }
+            Err(error) => {
+                kill(&mut processes);
+                return Err(failed(error));
+            }
+        }
+    }
+    Ok(processes)
+}
+
+/// Where the processes of this machine find each other, and what strangers do not know.
+struct Place {
+    ranks: usize,
+    port: u16,
+    token: Token,
+}
+
+impl Place {
+    /// A free port and a new secret.
+    fn new(ranks: usize) -> std::io::Result<Self> {
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        Ok(Self { ranks, port, token: Token::random()? })
+    }
+
+    /// The variables of a rank's process, by torchrun's names.
+    fn variables(&self, rank: usize) -> [(&'static str, String); 7] {
+        let (rank, ranks) = (rank.to_string(), self.ranks.to_string());
+        [
+            ("RANK", rank.clone()),
+            ("LOCAL_RANK", rank),
+            ("WORLD_SIZE", ranks.clone()),
+            ("LOCAL_WORLD_SIZE", ranks),
+            ("MASTER_ADDR", "127.0.0.1".into()),
+            ("MASTER_PORT", self.port.to_string()),
+            (inputs::launched::TOKEN, self.token.secret().into()),
+        ]
+    }
+}
+
+/// The ends of all processes. After the first that fails, the others have `grace` to notice it and to say why.
+fn wait(processes: &mut [Child], grace: Duration) -> Vec<ExitStatus> {
+    let mut failed: Option<Instant> = None;
+    loop {
+        // A process that cannot be waited for is one that was waited for: its status is kept.
+        let ends: Vec<Option<ExitStatus>> =
+            processes.iter_mut().map(|process| process.try_wait().ok().flatten()).collect();
+        if ends.iter().flatten().any(|end| !end.success()) {
+            let since = failed.get_or_insert_with(Instant::now);
+            if since.elapsed() > grace {
+                kill(processes);
+            }
+        }
+        if let Some(ends) = ends.into_iter().collect() {
+            return ends;
+        }
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+fn kill(processes: &mut [Child]) {
+    // One that has ended meanwhile is no fault.
+    processes.iter_mut().for_each(|process| drop(process.kill()));
+}
+
+/// How a run ends: what a restart would not change comes before a failure.
+fn outcome(ends: &[ExitStatus]) -> Outcome {
+    use Outcome::{BadInput, Diverged, Done, Interrupted, NothingFits};
+    let ended = |outcome: &Outcome| ends.iter().any(|end| end.code() == Some(*outcome as i32));
+    match ends.iter().all(ExitStatus::success) {
+        true => Done,
+        false => {
+            [Interrupted, BadInput, NothingFits, Diverged].into_iter().find(ended).unwrap_or(Outcome::Failure)
+        }
+    }
+}
+
+/// Which process ended without having said why.
+fn killed(ends: &[ExitStatus]) -> Option<String> {
+    let (rank, end) = ends.iter().enumerate().find(|(_, end)| end.code().is_none())?;
+    let of = if ends.len() > 1 { format!(" of rank {rank}") } else { String::new() };
+    Some(format!("the process{of} ended with {end}"))
+}
