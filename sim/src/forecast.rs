@@ -193,14 +193,22 @@ fn extrapolated<const N: usize>(
     let more =
         |to: &Times<N>, from: &Times<N>, index: usize| to.times[index].0.saturating_sub(from.times[index].0);
     let rounds = [more(&second, &first, 0), more(&third, &second, 0)].map(|round| round as f64);
-    let paces = third.progress.iter().map(|ended| (ended[few] - ended[few - p]).0 as f64);
-    let (slowest, fastest) =
-        paces.fold((0.0, f64::INFINITY), |(most, least), it| (it.max(most), it.min(least)));
-    if (rounds[1] - rounds[0]).abs() > UNEVEN * rounds[1] || slowest - fastest > UNEVEN * rounds[1] {
+    let is_close = |a: f64, b: f64| (a - b).abs() <= UNEVEN * rounds[1];
+    let mut paces = third.progress.iter().map(|ended| pace(ended, [few - p, few, few + p]));
+    let first_pace = paces.next().flatten();
+    let is_even = paces.all(|pace| pace.zip(first_pace).is_some_and(|(a, b)| is_close(a, b)));
+    if !is_close(rounds[1], rounds[0]) || !is_even {
         return Ok(times(&lower(plan))?.times);
     }
     let left = ((m - few - p) / p) as u64;
     Ok(std::array::from_fn(|index| Picoseconds(third.times[index].0 + left * more(&third, &second, index))))
+}
+
+/// In what time a rank goes through the round between the first two of these numbers of microbatches, of as many in all as the third,
+/// by when its first stage has run each forward. Of two copies of a stage each runs half of them. `None` if it runs too few.
+fn pace(ended: &[Picoseconds], [from, to, all]: [usize; 3]) -> Option<f64> {
+    let of = |microbatches: usize| ended.get(microbatches * ended.len() / all);
+    Some(of(to)?.0.saturating_sub(of(from)?.0) as f64)
 }
 
 /// Whether weights are gathered or gradients reduced in every microbatch of a pipeline.

@@ -242,11 +242,12 @@ fn ranking(question: &Question, ranked: &[Ranked]) -> String {
     }
     let causal = if context || experts { "MFU" } else { "causal" };
     let memory = if context || experts { "mem" } else { "memory" };
+    let communication = if context && experts { "comm" } else { "exposed" };
     table
         .right(causal, |(_, ranked)| percent(ranked.forecast.mfu_causal_attention))
         .right(memory, |(_, ranked)| gib(ranked.forecast.peak_memory))
         .right("bubble", |(_, ranked)| percent(ranked.forecast.report.mean.bubble_share))
-        .right("exposed", |(_, ranked)| exposed(&ranked.forecast))
+        .right(communication, |(_, ranked)| exposed(&ranked.forecast))
         .text()
         + &wrap(&legend, 0)
 }
