@@ -11,6 +11,7 @@ use crate::{inputs, output};
 use other_programs::Ticks;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::time::Duration;
 use trainwright_executor::{
     Calibrated, DEVICES, Grid, LearningRate, Measuring, Over, Records, Rendezvous, Settings, Tokens,
     calibrate, network_work, on_machine, train, train_in_processes,
@@ -22,6 +23,9 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
 use trainwright_timeline::comparison::{Comparison, Pair};
 use trainwright_timeline::timeline::Timeline;
+
+/// How long ranks wait for rank 0, which measures the machine first: on a busy one, some minutes.
+const MEASURING: Duration = Duration::from_secs(600);
 
 /// Steps before those that are measured.
 const WARM_UP: usize = 3;
@@ -88,6 +92,7 @@ fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validat
     }
     let place = inputs::launched::place(arguments.transport)?;
     place.as_ref().map_or(Ok(()), Rendezvous::enter)?;
+    let place = place.map(|place| Rendezvous { patience: MEASURING, ..place });
     // The others wait while rank 0 measures the machine.
     let leads = place.as_ref().is_none_or(|place| place.rank == 0);
     let (mut rounds, began) = (Vec::new(), Ticks::now());

@@ -129,7 +129,7 @@ fn a_run_survives_its_killed_and_stopped_processes() {
 #[test]
 fn supervisors_of_single_ranks_bring_them_together_again() {
     let folder = of_two();
-    let run = "run plan.toml --transport tcp --steps 1000000 --save ck --save-every 1 --metrics metrics";
+    let run = "run plan.toml --transport tcp --patience 3 --steps 1000000 --save ck --save-every 1 --metrics metrics";
     let supervisors = launched(&folder, &format!("{run} --restarts 1"), 2);
     let done = wait_for_step(&folder, 2);
     send(process_of_rank(&supervisors[1], 1).unwrap(), "-KILL");

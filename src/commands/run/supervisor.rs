@@ -59,6 +59,10 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
             output::say(&format!("error: the run failed, after {attempt} restarts{why}"));
             return Ok(outcome);
         }
+        if ranks.is_none() && inputs::launched::transport(arguments.transport) == TransportChoice::Tcp {
+            // Ranks that other supervisors started end meanwhile, and rank 0 may finish a checkpoint.
+            std::thread::sleep(grace);
+        }
         let saved = arguments.save.as_deref().and_then(|folder| last_checkpoint(Path::new(folder)));
         let from = saved.map_or("the beginning".into(), |step| format!("step {step}"));
         let (next, most) = (attempt + 1, arguments.restarts);
