@@ -33,3 +33,48 @@ pub(crate) fn launches_of(plan: &Plan, program: &Program, few: usize) -> Seconds
     let times = ops.map(|op| if let Work::Process(time) = op.work { time } else { Seconds::ZERO });
     times.sum::<Seconds>() * (plan.microbatches() as f64 / few as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::ClusterCosts;
+    use crate::quick_forecast;
+
+    #[test]
+    fn forecasts_know_what_a_lowered_step_tells() {
+        let check = |schedule: &str, microbatches: usize, known: bool| {
+            let text = format!(
+                r#"
+                model = "gpt2"
+                cluster = "dgx-a100:1"
+                stack = "megatron-core-2024"
+                job = {{ sequence = 1024, global_batch = {}, precision = "bf16", optimizer = "adamw", gradient_clipping = true }}
+                mesh = {{ tensor = 2, pipeline = 2, data = 2 }}
+                micro_batch = 1
+                schedule = "{schedule}"
+                virtual_stages = 1
+                sequence_parallel = true
+                data_sharding = "none"
+                stages = ["6 none", "6 none"]
+                "#,
+                2 * microbatches
+            );
+            let plan = Plan::from_toml(&text, "plan.toml").unwrap();
+            assert!(plan.stack.host.is_some());
+            let forecast = quick_forecast(&plan, &ClusterCosts::new(&plan.cluster)).unwrap();
+            let expected = launches(&plan);
+            assert!(expected > Seconds::ZERO);
+            assert_eq!(
+                forecast.launches,
+                known.then_some(expected),
+                "{schedule}, {microbatches} microbatches"
+            );
+        };
+        // Up to 6 microbatches a rank the step itself tells, beyond 15 the second of the three shorter ones.
+        check("1f1b", 4, true);
+        check("1f1b", 12, true);
+        check("1f1b", 20, false);
+        check("1f1b", 31, true);
+        check("1f1b", 64, true);
+    }
+}
