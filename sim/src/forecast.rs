@@ -2,6 +2,7 @@
 
 use crate::costs::{Costs, Query};
 use crate::engine::{Halt, Stop};
+use crate::launches::{few_microbatches, launches_of};
 use crate::simulate::Stopwatch;
 use crate::{Deadlock, Detail, hardware_flops, simulate, simulate_until};
 use serde::Serialize;
@@ -134,7 +135,7 @@ pub fn step_program(plan: &Plan) -> Program {
 }
 
 /// Where the time of a step goes, in the mean over ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuickForecast {
     /// The step.
     pub step_time: Picoseconds,
@@ -142,6 +143,8 @@ pub struct QuickForecast {
     pub bubble: Picoseconds,
     /// Its part with communication but no kernel.
     pub exposed: Picoseconds,
+    /// The time that the process of the first rank needs for it; `None` if no program was lowered that tells.
+    pub launches: Option<Seconds>,
 }
 
 /// Times of a step, call by call and for long steps extrapolated, for the forecast of many.
@@ -150,12 +153,23 @@ pub struct QuickForecast {
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, Deadlock> {
     let mut stopwatch = Stopwatch::new(costs, detail_for_ranking(plan), &|| false);
+    let few = few_microbatches(plan);
+    let mut launches = plan.stack.host.is_none().then_some(Seconds::ZERO);
     let times = |program: &Program| {
+        if launches.is_none() && microbatches_of(program) == few {
+            launches = Some(launches_of(plan, program, few));
+        }
         let (step, progress, mean) = stopwatch.shares(program)?;
         Ok(Times { times: [step, mean.bubble, mean.exposed], progress })
     };
     let [step_time, bubble, exposed] = unstopped(step_by(plan, times))?;
-    Ok(QuickForecast { step_time, bubble, exposed })
+    Ok(QuickForecast { step_time, bubble, exposed, launches })
+}
+
+/// How many microbatches the first rank of a program runs.
+fn microbatches_of(program: &Program) -> usize {
+    let actions = program.ranks[0].calls.iter().filter_map(|call| call.action);
+    actions.map(|action| action.microbatch + 1).max().unwrap_or(0)
 }
 
 /// Microbatches, in pipelines, beyond which a step is extrapolated: the three shorter ones have up to fifteen.

@@ -43,6 +43,7 @@ pub mod host;
 mod index;
 mod joint;
 mod kinds;
+mod launches;
 mod layout;
 pub mod likeness;
 mod mix;

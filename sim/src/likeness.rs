@@ -1,26 +1,31 @@
 //! The properties of a plan's forecast by which measured runs resemble it.
 
 use crate::costs::ClusterCosts;
-use crate::{Deadlock, fullest, quick_forecast};
+use crate::launches::launches;
+use crate::{Deadlock, QuickForecast, fullest, quick_forecast};
 use serde::Serialize;
-use trainwright_lower::lower;
 use trainwright_lower::memory::plan_memory;
 use trainwright_spec::calibration::ranges::{Distribution, Kind, Quantity, Range, Spread, Traits};
 use trainwright_spec::calibration::{Calibration, restore};
 use trainwright_spec::model::Mlp;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::Work;
-use trainwright_spec::schedule::shorter_step;
 use trainwright_spec::units::Seconds;
 
 /// The properties of a plan whose step takes `step` and of which the fraction `exposed` is exposed communication.
 pub fn traits(plan: &Plan, step: Seconds, exposed: f64) -> Traits {
-    Traits {
-        kind: kind(plan),
-        exposed: exposed.clamp(0.0, 1.0),
-        host: (launches(plan) / step).clamp(0.0, 1.0),
-    }
+    traits_with(plan, step, exposed, launches(plan))
+}
+
+/// The properties of a plan with this forecast.
+pub fn traits_of(plan: &Plan, forecast: &QuickForecast) -> Traits {
+    let exposed = forecast.exposed.0 as f64 / forecast.step_time.0 as f64;
+    let host = forecast.launches.unwrap_or_else(|| launches(plan));
+    traits_with(plan, forecast.step_time.into(), exposed, host)
+}
+
+fn traits_with(plan: &Plan, step: Seconds, exposed: f64, host: Seconds) -> Traits {
+    Traits { kind: kind(plan), exposed: exposed.clamp(0.0, 1.0), host: (host / step).clamp(0.0, 1.0) }
 }
 
 /// Those properties that are known before a plan's stages are.
@@ -35,27 +40,6 @@ pub fn kind(plan: &Plan) -> Kind {
         precision: precision.name().into(),
         spread: Spread::of(&plan.mesh, plan.cluster.node.gpus.value),
     }
-}
-
-/// The time that the process of the first rank needs for a step: launches, messages, the end of the step.
-///
-/// Passes repeat, so a step of few microbatches is lowered and scaled.
-fn launches(plan: &Plan) -> Seconds {
-    if plan.stack.host.is_none() {
-        return Seconds::ZERO;
-    }
-    let microbatches = plan.microbatches();
-    let few = shorter_step(plan.schedule(), plan.pipeline_shape()).map(|shape| shape.microbatches);
-    let few = few.filter(|few| *few < microbatches && plan.schedule().flushes());
-    let mut shorter = plan.clone();
-    if let Some(few) = few {
-        shorter.job.global_batch = few * plan.micro_batch * plan.mesh.data;
-    }
-    let program = lower(&shorter);
-    let rank = &program.ranks[0];
-    let ops = rank.calls.iter().flat_map(|call| &program.segments[call.segment].ops);
-    let times = ops.map(|op| if let Work::Process(time) = op.work { time } else { Seconds::ZERO });
-    times.sum::<Seconds>() * (microbatches as f64 / few.unwrap_or(microbatches) as f64)
 }
 
 /// How far a forecast can be trusted.

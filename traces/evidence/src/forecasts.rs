@@ -4,7 +4,7 @@ use crate::runs::{NoPlan, Outcome, Prediction, Run};
 use rayon::prelude::*;
 use trainwright_lower::memory::{node_memory, plan_memory, reported_memory};
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_sim::likeness::traits;
+use trainwright_sim::likeness::traits_of;
 use trainwright_sim::{fullest, quick_forecast};
 use trainwright_spec::calibration::Calibration;
 use trainwright_spec::calibration::ranges::{Distribution, Quantity};
@@ -71,7 +71,7 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
         memory_band: None,
         places: [None; 2],
         fits_with: None,
-        traits: traits(plan, step, forecast.exposed.0 as f64 / forecast.step_time.0 as f64),
+        traits: traits_of(plan, &forecast),
         step_seconds: step.get(),
         tokens_per_gpu: (plan.job.global_batch * plan.job.sequence) as f64 / plan.cluster.gpus() as f64,
         ideal_seconds: at_peak.get() * (1.0 + bubble(plan)),

@@ -1,6 +1,7 @@
 //! The cluster that a row describes: the catalog's node that is most like it, with the row's numbers in place.
 
 use super::{NoPlan, Run};
+use std::collections::HashMap;
 use std::sync::LazyLock;
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, Gpu, Node, Wiring};
@@ -9,6 +10,12 @@ use trainwright_spec::units::BytesPerSecond;
 /// Every node of the catalog, read once for all rows.
 pub(super) static NODES: LazyLock<Vec<Node>> = LazyLock::new(|| {
     catalog::names("nodes").into_iter().filter_map(|name| Node::from_name(name).ok()).collect()
+});
+
+/// One of each of these nodes by its name, or why there is none.
+static CLUSTERS: LazyLock<HashMap<&'static str, Result<Cluster, String>>> = LazyLock::new(|| {
+    let cluster = |node: &Node| Cluster::from_name(&node.name).map_err(|error| error.to_string());
+    NODES.iter().map(|node| (node.name.as_str(), cluster(node))).collect()
 });
 
 impl Run {
@@ -51,7 +58,7 @@ impl Run {
         let nodes = gpus / per_node;
         let name = format!("{}:{nodes}", node.name);
         // The catalog's cluster of this node, with another number of nodes.
-        let cluster = Cluster::from_name(&node.name).map_err(|error| NoPlan::Invalid(error.to_string()))?;
+        let cluster = CLUSTERS[node.name.as_str()].clone().map_err(NoPlan::Invalid)?;
         Ok(Cluster { name, nodes, node, ..cluster })
     }
 

@@ -1,0 +1,80 @@
+//! The time that a rank's process needs to launch a step's work.
+
+use trainwright_lower::lower;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::program::{Program, Work};
+use trainwright_spec::schedule::shorter_step;
+use trainwright_spec::units::Seconds;
+
+/// The time that the process of the first rank needs for a step: launches, messages, the end of the step.
+///
+/// Passes repeat, so a step of few microbatches is lowered and scaled.
+pub(crate) fn launches(plan: &Plan) -> Seconds {
+    if plan.stack.host.is_none() {
+        return Seconds::ZERO;
+    }
+    let few = few_microbatches(plan);
+    let mut shorter = plan.clone();
+    shorter.job.global_batch = few * plan.micro_batch * plan.mesh.data;
+    launches_of(plan, &lower(&shorter), few)
+}
+
+/// The microbatches of the step that shows what the process of the first rank does.
+pub(crate) fn few_microbatches(plan: &Plan) -> usize {
+    let microbatches = plan.microbatches();
+    let few = shorter_step(plan.schedule(), plan.pipeline_shape()).map(|shape| shape.microbatches);
+    few.filter(|few| *few < microbatches && plan.schedule().flushes()).unwrap_or(microbatches)
+}
+
+/// The time that the process of the first rank needs for a step of a plan, from the program of one with `few` microbatches.
+pub(crate) fn launches_of(plan: &Plan, program: &Program, few: usize) -> Seconds {
+    let rank = &program.ranks[0];
+    let ops = rank.calls.iter().flat_map(|call| &program.segments[call.segment].ops);
+    let times = ops.map(|op| if let Work::Process(time) = op.work { time } else { Seconds::ZERO });
+    times.sum::<Seconds>() * (plan.microbatches() as f64 / few as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::ClusterCosts;
+    use crate::quick_forecast;
+
+    #[test]
+    fn forecasts_know_what_a_lowered_step_tells() {
+        let check = |schedule: &str, microbatches: usize, known: bool| {
+            let text = format!(
+                r#"
+                model = "gpt2"
+                cluster = "dgx-a100:1"
+                stack = "megatron-core-2024"
+                job = {{ sequence = 1024, global_batch = {}, precision = "bf16", optimizer = "adamw", gradient_clipping = true }}
+                mesh = {{ tensor = 2, pipeline = 2, data = 2 }}
+                micro_batch = 1
+                schedule = "{schedule}"
+                virtual_stages = 1
+                sequence_parallel = true
+                data_sharding = "none"
+                stages = ["6 none", "6 none"]
+                "#,
+                2 * microbatches
+            );
+            let plan = Plan::from_toml(&text, "plan.toml").unwrap();
+            assert!(plan.stack.host.is_some());
+            let forecast = quick_forecast(&plan, &ClusterCosts::new(&plan.cluster)).unwrap();
+            let expected = launches(&plan);
+            assert!(expected > Seconds::ZERO);
+            assert_eq!(
+                forecast.launches,
+                known.then_some(expected),
+                "{schedule}, {microbatches} microbatches"
+            );
+        };
+        // Up to 6 microbatches a rank the step itself tells, beyond 15 the second of the three shorter ones.
+        check("1f1b", 4, true);
+        check("1f1b", 12, true);
+        check("1f1b", 20, false);
+        check("1f1b", 31, true);
+        check("1f1b", 64, true);
+    }
+}
