@@ -130,7 +130,8 @@ fn a_run_that_is_slower_than_its_profile_says_so_once() {
     let cores = std::thread::available_parallelism().unwrap().get();
     let cluster = Cluster::from_name("h100-pcie-pair").unwrap().write();
     folder.write(&format!("machine/threads-{}.toml", (cores / 2).max(1)), &cluster);
-    folder.write("machine/kernels.csv", "gpu,kernel,shape,precision,time_us,source,date,versions\n");
+    let kernels = "gpu,kernel,shape,precision,time_us,source,date,versions\nh100-80gb-pcie,gemm,m=8 n=8 k=8,fp32,1,,,\n";
+    folder.write("machine/kernels.csv", kernels);
     let ran = folder.run("run plan.toml --data text --steps 16 --profile machine");
     assert_eq!((ran.code, ran.stderr.lines().count()), (0, 1), "{}", ran.stderr);
     assert!(ran.stderr.starts_with("slower than forecast: steps 4 to 13 take "), "{}", ran.stderr);
