@@ -5,7 +5,9 @@ use crate::{Folder, program};
 use serde_json::Value;
 use std::process::{Child, Command};
 use std::time::Duration;
+use trainwright_spec::cluster::Cluster;
 use trainwright_spec::mesh::Mesh;
+use trainwright_spec::toml_text::TomlText;
 
 /// A folder with the smallest plan, the same for data ranks, and a text.
 fn prepared() -> Folder {
@@ -118,6 +120,26 @@ fn files_of_metrics_that_are_none_are_refused_in_one_line() {
         "--tensorboard: cannot write plan.toml/events.out.tfevents.",
     );
     check("run plan.toml --openmetrics none/values.prom", 1, "--openmetrics: cannot write none/values.prom");
+}
+
+/// The catalog's GPUs stand for a machine that these cores are slower than.
+#[test]
+fn a_run_that_is_slower_than_its_profile_says_so_once() {
+    let folder = prepared();
+    std::fs::create_dir(folder.path("machine")).unwrap();
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let cluster = Cluster::from_name("h100-pcie-pair").unwrap().write();
+    folder.write(&format!("machine/threads-{}.toml", (cores / 2).max(1)), &cluster);
+    let kernels = "gpu,kernel,shape,precision,time_us,source,date,versions\nh100-80gb-pcie,gemm,m=8 n=8 k=8,fp32,1,,,\n";
+    folder.write("machine/kernels.csv", kernels);
+    let ran = folder.run("run plan.toml --data text --steps 16 --profile machine");
+    assert_eq!((ran.code, ran.stderr.lines().count()), (0, 1), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("slower than forecast: steps 4 to 13 take "), "{}", ran.stderr);
+    let forecast = ran.stdout.lines().nth(1).unwrap();
+    assert!(forecast.starts_with("forecast by machine: "), "{forecast}");
+    assert!(ran.stdout.lines().last().unwrap().contains(" of model FLOPs; forecast "), "{}", ran.stdout);
+    let quiet = folder.run("run plan.toml --data text --steps 16 --profile machine --quiet");
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""));
 }
 
 /// The bytes of event files, by name.

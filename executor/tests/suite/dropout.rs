@@ -65,7 +65,7 @@ fn a_small_step_lowers_the_loss_by_what_the_gradient_says() {
         largest_gradient_norm: 1e9,
         ..settings(1)
     };
-    let run = |settings: &Settings| train(&plan, &tokens(), settings, &mut |_| {}).unwrap().steps.remove(0);
+    let run = |settings: &Settings| train(&plan, &tokens(), settings, &mut |_| {}).unwrap().steps[0].clone();
     let before = run(&Settings { saving: Some(saving), ..once.clone() });
     let weights = folder.path().join("step-00000001");
     let after = run(&Settings { start: Start::Weights(weights), ..once });

@@ -67,7 +67,7 @@ fn it_is_the_training_loss_of_the_same_sequences_without_dropout() {
         let validation = validates.then(|| validation(tokens.clone(), 1).unwrap());
         let learning_rate = LearningRate::constant(0.0);
         let settings = Settings { validation, learning_rate, ..settings(1) };
-        train(&adamw(model).plan(), &tokens, &settings, &mut |_| {}).unwrap().steps.remove(0)
+        train(&adamw(model).plan(), &tokens, &settings, &mut |_| {}).unwrap().steps[0].clone()
     };
     let trained = loss("gpt", true);
     assert!((trained.validation_loss.unwrap() / trained.loss - 1.0).abs() < 1e-6, "{trained:?}");

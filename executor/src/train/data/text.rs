@@ -146,25 +146,6 @@ mod tests {
     }
 
     #[test]
-    fn pieces_have_the_tokens_of_the_whole_text() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("text.txt");
-        let encoder = encoder(folder.path());
-        // Three pieces and a rest; 16 letters a line.
-        let text = "a quick fox a\n\nfox\na\n".repeat(3 * PIECE / 22 + 100);
-        fs::write(&path, &text).unwrap();
-        assert!(text.len() > 3 * PIECE);
-        assert_eq!(tokens(plain(&path, &encoder)), encoder.encode(text.as_bytes()).unwrap());
-        // Without a place to cut it is one piece.
-        let text = "a quick fox.\n".repeat(PIECE / 5);
-        fs::write(&path, &text).unwrap();
-        assert_eq!(tokens(plain(&path, &encoder)), encoder.encode(text.as_bytes()).unwrap());
-        fs::write(&path, b"\xFF\xFE").unwrap();
-        let error = plain(&path, &encoder).unwrap_err().to_string();
-        assert!(error.contains("a tokenizer reads UTF-8"), "{error}");
-    }
-
-    #[test]
     fn documents_are_lines_with_a_token_behind_each() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pages.jsonl");
