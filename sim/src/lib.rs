@@ -44,6 +44,7 @@ mod index;
 mod joint;
 mod kinds;
 mod layout;
+pub mod libraries;
 pub mod likeness;
 mod mix;
 pub mod network;
