@@ -1,6 +1,7 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
 mod data;
+mod kernel;
 mod logs;
 mod measure;
 mod network;
@@ -12,6 +13,7 @@ mod training;
 mod what_if;
 
 pub use data::DataArguments;
+pub use kernel::KernelArguments;
 pub use logs::{CurvesArguments, LogArguments};
 pub use measure::{CalibrateArguments, TransportChoice, ValidateArguments};
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
@@ -83,6 +85,8 @@ pub enum Command {
     WhatIf(Box<WhatIfArguments>),
     /// Forecast a collective by size, as nccl-tests prints it, and compare with measurements
     Network(Box<NetworkArguments>),
+    /// Forecast a kernel of an inference library, and say what bounds it
+    Kernel(Box<KernelArguments>),
     /// Write a plan as another tool reads it
     Export(ExportArguments),
     /// Read a plan out of what another tool reads
@@ -329,7 +333,11 @@ pub struct SimulateArguments {
 #[derive(Debug, Args)]
 pub struct PredictArguments {
     /// A CSV with a row for each run: model, hardware, plan and batch; `-` is standard input
-    pub cases: String,
+    #[arg(required_unless_present = "kernels")]
+    pub cases: Option<String>,
+    /// Instead, CSVs with a row for each measured kernel of an inference library, or collective
+    #[arg(long, value_name = "TABLE", num_args = 1.., conflicts_with = "cases")]
+    pub kernels: Vec<String>,
     /// Write the table with its forecasts to this CSV; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
@@ -349,7 +357,14 @@ pub struct PredictArguments {
 #[derive(Debug, Args)]
 pub struct FitArguments {
     /// A CSV as `predict` reads it, with measured step times; `-` is standard input
-    pub measurements: String,
+    #[arg(required_unless_present = "kernels")]
+    pub measurements: Option<String>,
+    /// Instead, CSVs as `predict --kernels` reads them; `--out` is then a folder with a file for each library
+    #[arg(long, value_name = "TABLE", num_args = 1.., conflicts_with_all = ["measurements", "quality"])]
+    pub kernels: Vec<String>,
+    /// What the libraries' files name as the source of their coefficients
+    #[arg(long, value_name = "TEXT", requires = "kernels")]
+    pub source: Option<String>,
     /// Write the calibration to this TOML file; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,

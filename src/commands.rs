@@ -8,6 +8,8 @@ pub mod export;
 pub mod fit;
 pub mod goodput;
 pub mod import;
+pub mod kernel;
+mod kernel_tables;
 pub mod network;
 mod on_device;
 mod pictures;

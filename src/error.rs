@@ -5,6 +5,7 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use std::io;
 use thiserror::Error;
+use trainwright_evidence::kernels::KernelTableError;
 use trainwright_evidence::runs::TableError;
 use trainwright_executor::{Fault, RunError};
 use trainwright_formats::chakra::ChakraError;
@@ -96,6 +97,14 @@ pub enum CliError {
     /// A table of runs that cannot be used.
     #[error("{0}")]
     Table(#[from] TableError),
+    /// A table of kernels that cannot be used.
+    #[error("--kernels: {path}: {source}")]
+    KernelTable {
+        /// The file as it was given.
+        path: String,
+        /// Its fault.
+        source: KernelTableError,
+    },
     /// A trace that cannot be used.
     #[error(transparent)]
     Kineto(#[from] KinetoError),

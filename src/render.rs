@@ -7,6 +7,7 @@ pub mod fit;
 pub mod forecast;
 pub mod goodput;
 pub mod json;
+pub mod kernels;
 pub mod network;
 pub mod ops;
 pub mod plans;

@@ -45,6 +45,7 @@ mod joint;
 mod kinds;
 mod launches;
 mod layout;
+pub mod libraries;
 pub mod likeness;
 mod mix;
 pub mod network;

@@ -24,12 +24,15 @@ pub fn text(kind: &'static str, name: &str) -> Result<&'static str, SpecError> {
     })
 }
 
+/// The text of a file beside the catalog's folders, such as `caches.toml`.
+pub(crate) fn file(name: &str) -> &'static str {
+    CATALOG.get_file(name).and_then(|file| file.contents_utf8()).expect("the file is compiled in")
+}
+
 /// The name of a GPU in the catalog by what its driver calls it: `NVIDIA H100 80GB HBM3`.
 pub fn gpu_of_driver(name: &str) -> Option<&'static str> {
-    static NAMES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
-        let text = CATALOG.get_file("drivers.toml").and_then(|file| file.contents_utf8());
-        toml::from_str(text.unwrap_or_default()).expect("the catalog's table is one of names")
-    });
+    static NAMES: LazyLock<BTreeMap<String, String>> =
+        LazyLock::new(|| toml::from_str(file("drivers.toml")).expect("the catalog's table is one of names"));
     NAMES.get(name).map(String::as_str)
 }
 

@@ -37,6 +37,7 @@ pub mod data;
 pub mod error;
 pub mod experts;
 pub mod job;
+pub mod library;
 pub mod limits;
 pub mod mesh;
 pub mod model;

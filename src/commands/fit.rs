@@ -1,5 +1,6 @@
 //! `fit`: a calibration from measured runs, and how it does on sources that it has not seen.
 
+use super::kernel_tables;
 use crate::arguments::FitArguments;
 use crate::error::{CliError, Outcome, refuse};
 use crate::render::fit as page;
@@ -19,8 +20,9 @@ const DOUBTFUL: &str = "C";
 /// # Errors
 /// A table that cannot be read or has no measured run, a file that cannot be written.
 pub fn run(arguments: &FitArguments) -> Result<Outcome, CliError> {
+    let Some(measurements) = &arguments.measurements else { return kernel_tables::fit(arguments) };
     let alone = output::stdout_is_taken(&[("--out", &arguments.out)], false)?;
-    let table = inputs::table(&arguments.measurements)?;
+    let table = inputs::table(measurements)?;
     let qualities: BTreeSet<&str> = arguments.quality.split(',').map(str::trim).collect();
     let wanted = |run: &&Run| run.quality.is_empty() || qualities.contains(run.quality.as_str());
     let runs: Vec<Run> = table.runs().flatten().filter(|run| run.quality != DOUBTFUL).collect();
@@ -28,9 +30,9 @@ pub fn run(arguments: &FitArguments) -> Result<Outcome, CliError> {
     let cases: Vec<Case> = fitted.par_iter().filter_map(|run| Case::of(run)).collect();
     if cases.is_empty() {
         let allowed = format!("it has no run of quality {} with a step time and a plan", arguments.quality);
-        return Err(refuse("measurements", &arguments.measurements, allowed));
+        return Err(refuse("measurements", measurements, allowed));
     }
-    let mut fit = fit(&cases, format!("fit of {} runs of {}", cases.len(), arguments.measurements));
+    let mut fit = fit(&cases, format!("fit of {} runs of {}", cases.len(), measurements));
     fit.calibration.residuals = Arc::new(residuals(&runs, &fit));
     output::save_given("--out", &arguments.out, || fit.calibration.to_toml())?;
     if !alone {

@@ -1,5 +1,6 @@
 //! `predict`: a forecast for every row of a table of runs.
 
+use super::kernel_tables;
 use crate::arguments::PredictArguments;
 use crate::error::{CliError, Outcome};
 use crate::render::scoreboard::statements::Statement;
@@ -18,8 +19,9 @@ use trainwright_spec::calibration::Calibration;
 /// # Errors
 /// A table that cannot be read or written. The fault of a row is in that row of the output.
 pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
+    let Some(path) = &arguments.cases else { return kernel_tables::predict(arguments) };
     let alone = output::stdout_is_taken(&[("--out", &arguments.out)], arguments.json)?;
-    let table = inputs::table(&arguments.cases)?;
+    let table = inputs::table(path)?;
     let runs: Vec<Result<Run, NoPlan>> = table.runs().collect();
     let calibration = inputs::calibration::calibration(&arguments.calibration)?;
     let predictions = forecasts(&runs, &calibration);
@@ -29,7 +31,7 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
     let summary = Summary::new(runs.iter().zip(&predictions));
     if let Some(folder) = &arguments.scoreboard {
         let rows: Vec<_> = runs.iter().zip(&predictions).collect();
-        let comparisons = comparisons(&arguments.cases, &rows, &calibration)?;
+        let comparisons = comparisons(path, &rows, &calibration)?;
         let page = scoreboard::page(&rows, &summary, &calibration, &comparisons);
         write_scoreboard(folder, &rows, page)?;
     }

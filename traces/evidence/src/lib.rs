@@ -8,6 +8,7 @@
 
 pub mod fit;
 pub mod forecasts;
+pub mod kernels;
 pub mod peers;
 pub mod published;
 pub mod reliability;

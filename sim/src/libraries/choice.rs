@@ -1,0 +1,103 @@
+//! Which coefficients count for a call: those of its kernel on its generation of GPUs, or of the likest that was measured.
+
+use super::{Call, Chip, Parts};
+use thiserror::Error;
+use trainwright_spec::library::{FittedKernel, Library};
+
+/// The kernel that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Wanted<'a> {
+    /// The library; `None`: the one with the most measurements.
+    pub library: Option<&'a str>,
+    /// Its kernel; `None`: the one with the most measurements.
+    pub kernel: Option<&'a str>,
+}
+
+/// A kernel's time, and the fit that it is from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Estimate {
+    /// The time in its parts.
+    pub time: Parts,
+    /// Name of the library.
+    pub library: String,
+    /// The coefficients.
+    pub fitted: FittedKernel,
+}
+
+/// Why a call has no estimate.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Unknown {
+    /// The GPU cannot do it.
+    #[error("{gpu} lacks the number format {format}, or links to its peers")]
+    Gpu {
+        /// The GPU.
+        gpu: String,
+        /// The format.
+        format: &'static str,
+    },
+    /// No library has a kernel that was measured.
+    #[error("no measured kernel of the family {family} takes {format}")]
+    Kernel {
+        /// The family.
+        family: &'static str,
+        /// The format.
+        format: &'static str,
+    },
+}
+
+/// The time of a call with the catalog's coefficients.
+///
+/// # Errors
+/// `Unknown`.
+pub fn estimate(call: &Call, chip: &Chip, wanted: &Wanted) -> Result<Estimate, Unknown> {
+    estimate_with(Library::all(), call, chip, wanted)
+}
+
+/// As `estimate`, with the given libraries.
+///
+/// # Errors
+/// `Unknown`.
+pub fn estimate_with(
+    libraries: &[Library],
+    call: &Call,
+    chip: &Chip,
+    wanted: &Wanted,
+) -> Result<Estimate, Unknown> {
+    let family = call.family();
+    let unknown = Unknown::Kernel { family: family.name, format: call.format() };
+    let (library, fitted) = choose(libraries, call, chip, wanted).ok_or(unknown)?;
+    let value = |name: &str| fitted.coefficients.get(name).copied();
+    let coefficients: Option<Vec<f64>> =
+        family.coefficients.iter().map(|coefficient| value(coefficient.name)).collect();
+    let time = coefficients.and_then(|coefficients| call.parts(chip, &coefficients));
+    let time = time.ok_or_else(|| Unknown::Gpu { gpu: chip.gpu.name.clone(), format: call.format() })?;
+    Ok(Estimate { time, library: library.name.clone(), fitted: fitted.clone() })
+}
+
+/// The likest fit of the format: by library, generation and kernel; of equals the one with the most measurements.
+///
+/// A fit of another generation comes after the joint one of all, which the files name `any`.
+fn choose<'a>(
+    libraries: &'a [Library],
+    call: &Call,
+    chip: &Chip,
+    wanted: &Wanted,
+) -> Option<(&'a Library, &'a FittedKernel)> {
+    let family = call.family().name;
+    let generation = chip.generation().name();
+    let candidates =
+        libraries.iter().flat_map(|library| library.kernels.iter().map(move |fitted| (library, fitted)));
+    let likeness = |&(library, fitted): &(&Library, &FittedKernel)| {
+        let on = match fitted.on.as_str() {
+            on if on == generation => 2,
+            "any" => 1,
+            _ => 0,
+        };
+        let kernel = wanted.kernel.is_some_and(|kernel| kernel == fitted.kernel);
+        let library = wanted.library.is_some_and(|wanted| wanted == library.name);
+        (library && on > 0, on, kernel, library, fitted.kernel != "any", fitted.rows)
+    };
+    let suits =
+        |&(_, fitted): &(&Library, &FittedKernel)| fitted.family == family && fitted.format == call.format();
+    candidates.filter(suits).max_by_key(likeness)
+}
