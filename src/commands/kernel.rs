@@ -31,11 +31,14 @@ pub fn run(arguments: &KernelArguments) -> Result<Outcome, CliError> {
         let known: Vec<&str> = Library::all().iter().map(|library| library.name.as_str()).collect();
         return Err(refuse("--library", name, format!("the catalog has {}", known.join(", "))));
     }
-    if let (Some((gpus, argument)), Some(cluster)) = (gpus(arguments), &cluster)
-        && !(2..=cluster.node.gpus.value).contains(&gpus)
-    {
+    if let Some((gpus, argument)) = gpus(arguments) {
+        let Some(cluster) = &cluster else {
+            return Err(refuse(argument, gpus, "it depends on the links: give `--cluster`, not `--gpu`"));
+        };
         let most = cluster.node.gpus.value;
-        return Err(refuse(argument, gpus, format!("a node has {most} GPUs: give 2 to {most}")));
+        if !(2..=most).contains(&gpus) {
+            return Err(refuse(argument, gpus, format!("a node has {most} GPUs: give 2 to {most}")));
+        }
     }
     let wanted = Wanted { library: arguments.library.as_deref(), kernel: arguments.kernel.as_deref() };
     let estimate = estimate(&call, &chip, &wanted)
