@@ -2,7 +2,7 @@
 
 use super::partition_problem::{MemoryTerms, counts_all_memory, problem};
 use super::rank_memory::{MemoryMeter, RankMemoryUse};
-use super::repair::repair;
+use super::repair::{recompute_less, repair};
 use crate::bound::update_bound;
 use crate::candidate::Candidate;
 use crate::cost::CostModel;
@@ -72,7 +72,14 @@ pub(crate) fn stage(model: &CostModel, candidate: &Candidate, stop: Stop) -> Opt
                 let plan = Plan { stages: stage_blocks(question, &solution), ..empty.clone() };
                 let fullest = limits.fullest(&plan);
                 if fullest.fits() {
-                    return Some(fitting(plan, solution.objective));
+                    if exact {
+                        return Some(fitting(plan, solution.objective));
+                    }
+                    let (faster, objective) = recompute_less(question, &plan, &problem, meter, stop)?;
+                    return Some(match limits.fullest(&faster).fits() {
+                        true => fitting(faster, objective),
+                        false => fitting(plan, solution.objective),
+                    });
                 }
                 reserve += fullest.needs - fullest.has;
             }

@@ -46,6 +46,26 @@ pub(super) fn repair(
     Some(Ok((Plan { stages: draft.plan.stages, ..empty.clone() }, objective)))
 }
 
+/// A plan that fits, with less recomputation as far as its ranks' memory allows, and its objective. `None` if it was stopped.
+///
+/// Where the partition problem gives each stage of a rank an even share of its memory, stages leave of theirs what is less than a
+/// block keeps, and a rank's stages may leave several blocks' in all.
+pub(super) fn recompute_less(
+    question: &Question,
+    plan: &Plan,
+    problem: &Problem,
+    meter: &MemoryMeter,
+    stop: Stop,
+) -> Option<(Plan, Seconds)> {
+    let mut draft = Draft::of(question, problem, meter, plan);
+    if !draft.fits() {
+        return Some((plan.clone(), problem.objective(&draft.times())));
+    }
+    draft.recompute_less(stop)?;
+    let objective = problem.objective(&draft.times());
+    Some((Plan { stages: draft.plan.stages, ..plan.clone() }, objective))
+}
+
 /// Stages in the making.
 struct Draft<'a> {
     problem: &'a Problem,
@@ -63,10 +83,27 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
+    /// The stages of a plan.
+    fn of(question: &Question, problem: &'a Problem, meter: &'a MemoryMeter, plan: &Plan) -> Self {
+        let options = recompute_choices(question);
+        let option = |choice: &Recompute| options.iter().position(|option| option == choice);
+        let taken = plan.stages.iter().flat_map(|stage| &stage.0);
+        let taken = taken.map(|choice| option(choice).expect("a plan's choices are among the question's"));
+        Self {
+            problem,
+            meter,
+            taken: taken.collect(),
+            plan: meter.measured(plan.clone()),
+            ranks: meter.ranks(&meter.measured(plan.clone())),
+            classes: classes(problem),
+            lengths: plan.stages.iter().map(|stage| stage.0.len()).collect(),
+            options,
+        }
+    }
+
     /// Even stages whose blocks keep as little as they can.
     fn even(question: &Question, problem: &'a Problem, meter: &'a MemoryMeter, empty: &Plan) -> Self {
-        let of_run = |run: &Run| vec![run.class; run.count];
-        let classes: Vec<usize> = problem.runs.iter().flat_map(of_run).collect();
+        let classes = classes(problem);
         // A choice keeps the same on every device.
         let keeping_least = |class: &usize| {
             let class = &problem.classes[0][*class];
@@ -192,4 +229,10 @@ impl<'a> Draft<'a> {
         }
         false
     }
+}
+
+/// The class of each block of the model.
+fn classes(problem: &Problem) -> Vec<usize> {
+    let of_run = |run: &Run| vec![run.class; run.count];
+    problem.runs.iter().flat_map(of_run).collect()
 }
