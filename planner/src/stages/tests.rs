@@ -67,6 +67,29 @@ fn uneven_stages_are_found_when_only_they_fit() {
     assert!(plan.stages.iter().any(|stage| stage.0.len() < 4), "{:?}", plan.stages);
 }
 
+/// Of a rank with several stages no block recomputes all that could keep all.
+#[test]
+fn ranks_with_several_stages_leave_no_memory_that_saves_recomputation() {
+    let pins = Pins { schedule: Some("interleaved".into()), ..Pins::default() };
+    let mut question = question("llama-3-8b", "dgx-h100:2", 4096, 32, pins);
+    let memory = Bytes::GIB * 30.0;
+    question.cluster.node.gpu.memory.value = memory;
+    let (mut plans, mut blocks) = (0, 0);
+    for (candidate, staged) in staged(&question) {
+        let Staged::Plan(plan, _) = staged else { continue };
+        for stage in 0..plan.stages.len() {
+            let choices = &plan.stages[stage].0;
+            let Some(at) = choices.iter().position(|choice| *choice == Recompute::Full) else { continue };
+            let mut faster = (*plan).clone();
+            faster.stages[stage].0[at] = Recompute::None;
+            assert!(!fits(&faster), "{}: stage {stage}", candidate.words());
+            blocks += 1;
+        }
+        plans += 1;
+    }
+    assert!(plans > 20 && blocks > 20, "{plans} plans, {blocks} blocks");
+}
+
 #[test]
 fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
     let check = |gib: f64, fewest: usize| {
