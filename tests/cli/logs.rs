@@ -122,10 +122,14 @@ fn files_of_metrics_that_are_none_are_refused_in_one_line() {
     check("run plan.toml --openmetrics none/values.prom", 1, "--openmetrics: cannot write none/values.prom");
 }
 
-/// The catalog's GPUs stand for a machine that these cores are slower than.
+/// The catalog's GPUs stand for a machine that these cores are far slower than, with microbatches that fill it.
 #[test]
 fn a_run_that_is_slower_than_its_profile_says_so_once() {
-    let folder = prepared();
+    let folder = Folder::new();
+    let mut plan = tiny_plan();
+    (plan.micro_batch, plan.job.global_batch) = (512, 1024);
+    folder.write("plan.toml", &plan.to_toml());
+    folder.write("text", &"the quick brown fox jumps over the lazy dog; ".repeat(400));
     std::fs::create_dir(folder.path("machine")).unwrap();
     let cores = std::thread::available_parallelism().unwrap().get();
     let cluster = Cluster::from_name("h100-pcie-pair").unwrap().write();
