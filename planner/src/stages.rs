@@ -14,5 +14,5 @@ mod repair;
 mod tests;
 
 pub(crate) use best_stages::{MemoryLimits, Staged, stage};
-pub(crate) use neighbours::{moved, neighbours, second_neighbours};
+pub(crate) use neighbours::{every_split, moved, neighbours, second_neighbours};
 pub(crate) use rank_memory::RankMemoryUse;

@@ -7,7 +7,8 @@
 //! The integer program weighs the passes of a step and leaves out what its ranks exchange on the data axis, which hides behind
 //! passes on some stages and not on others, and paces several stages of a rank as if all were equal. Neighbours differ by one
 //! block: on another stage, or with another recompute choice; or a stage at an end gives all its blocks away, or takes some.
-//! Each is a plan of the same candidate, so that what bounds the candidate bounds it.
+//! Each is a plan of the same candidate, so that what bounds the candidate bounds it. Where a candidate has few splits, all are its
+//! plan's neighbours.
 
 use super::branch_and_bound::{Explored, Seen};
 use super::candidate_trial::{Trial, unless_stopped};
@@ -15,7 +16,7 @@ use super::search_space::SearchSpace;
 use crate::candidate::Candidate;
 use crate::cost::enough_microbatches;
 use crate::space::recompute_choices;
-use crate::stages::{MemoryLimits, moved, neighbours, second_neighbours};
+use crate::stages::{MemoryLimits, every_split, moved, neighbours, second_neighbours};
 use crate::verdict::PlannerError;
 use rayon::prelude::*;
 use trainwright_sim::{Stop, step_time_for_ranking_until};
@@ -32,8 +33,14 @@ const NEIGHBOURS: usize = 8;
 /// How much all improvements may cost, in simulated passes: about half a second of one core.
 const WORK: usize = 1 << 16;
 
+/// The same as long as there are walks over all splits, which end: about a second.
+const WORK_OF_EVERY_SPLIT: usize = 1 << 17;
+
 /// Up to how many stages neighbours of neighbours are looked at, which are about the fourth power of that.
 const FEW_STAGES: usize = 8;
+
+/// Up to how many splits of a candidate are looked at without any choice among them.
+const FEW_SPLITS: usize = 1024;
 
 /// How many neighbours are bounded for the work of one simulation.
 const BOUNDS: usize = 64;
@@ -56,6 +63,8 @@ struct Walk<'a> {
     memory: MemoryLimits,
     /// Neighbours that were not simulated, by decreasing bound.
     open: Vec<(Seconds, Vec<StageBlocks>)>,
+    /// Whether these are all splits of the candidate.
+    has_every_split: bool,
     /// That of the integer program.
     estimate: Seconds,
     /// Which neighbours are bounded next.
@@ -69,6 +78,8 @@ struct Walk<'a> {
 /// How far neighbours are from a plan.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
+    /// All splits of the candidate.
+    EverySplit,
     /// The plan that the order of its passes suggests, where the integer program knows too little of it.
     InOrder,
     OneBlock,
@@ -83,7 +94,8 @@ impl Walk<'_> {
     /// program have about the least time that a candidate's passes take in their order, and a plan at which a walk arrived is not
     /// far from it: where that time is no less than `most`, other stages are not expected to be faster.
     fn may_be_below(&self, most: Option<Seconds>) -> bool {
-        let bound = if self.next == Reach::InOrder { self.least } else { self.bound };
+        let of_candidate = matches!(self.next, Reach::EverySplit | Reach::InOrder);
+        let bound = if of_candidate { self.least } else { self.bound };
         (!self.open.is_empty() || self.next != Reach::Nothing) && most.is_none_or(|most| bound < most)
     }
 }
@@ -114,15 +126,17 @@ impl SearchSpace<'_> {
         let walks = in_time.filter_map(|(index, seen)| self.walk(index, seen));
         let mut walks: Vec<Walk> = walks.filter(|walk| walk.may_be_below(most)).collect();
         let mut work = 0;
-        while work < WORK && !out_of_time() {
+        while !out_of_time() {
             for walk in &walks {
                 times[walk.index] = walk.time;
             }
             let most = kept(&times);
             let mut open: Vec<&mut Walk> = walks.iter_mut().filter(|walk| walk.may_be_below(most)).collect();
             open.sort_by_key(|walk| (walk.fruitless, walk.time));
+            let has_every_split = |walk: &&mut Walk| walk.has_every_split || walk.next == Reach::EverySplit;
+            let limit = if open.iter().any(has_every_split) { WORK_OF_EVERY_SPLIT } else { WORK };
             open.truncate(BATCH);
-            if open.is_empty() {
+            if open.is_empty() || work >= limit {
                 break;
             }
             let steps = open.into_par_iter().map(|walk| self.look_around(walk, most, out_of_time));
@@ -156,7 +170,11 @@ impl SearchSpace<'_> {
             Trial::TooSlow(_) | Trial::OutOfMemory(_) | Trial::Undecided => return None,
         };
         let memory = MemoryLimits::of(self.model(), candidate, &plan);
-        let next = if candidate.virtual_stages > 1 { Reach::InOrder } else { Reach::OneBlock };
+        let next = match candidate.virtual_stages {
+            _ if every_split(&plan.stages, FEW_SPLITS).is_some() => Reach::EverySplit,
+            1 => Reach::OneBlock,
+            _ => Reach::InOrder,
+        };
         Some(Walk {
             index,
             candidate,
@@ -167,6 +185,7 @@ impl SearchSpace<'_> {
             memory,
             estimate,
             open: Vec::new(),
+            has_every_split: false,
             next,
             fruitless: 0,
             improved: false,
@@ -239,7 +258,13 @@ impl SearchSpace<'_> {
                 (bounded.len(), bounded)
             };
             in_order = walk.next == Reach::InOrder;
+            walk.has_every_split = walk.next == Reach::EverySplit;
             let ((looks, open), next) = match walk.next {
+                Reach::EverySplit => {
+                    let all = every_split(stages, FEW_SPLITS).expect("the walk began with few splits");
+                    let only = recompute_choices(self.question()).len() == 1;
+                    (bounded(all), if only { Reach::Nothing } else { Reach::OneBlock })
+                }
                 Reach::InOrder => {
                     let (plan, bound, looks) = self.in_order(walk.candidate, walk.plan.clone(), out_of_time);
                     ((looks, vec![(bound, plan.stages)]), Reach::OneBlock)
@@ -278,7 +303,10 @@ impl SearchSpace<'_> {
         match timed.into_iter().min_by_key(|(time, ..)| *time) {
             Some((time, bound, plan)) if time < walk.time => {
                 (walk.time, walk.bound, walk.plan, walk.improved) = (time, bound, plan, true);
-                (walk.open, walk.next, walk.fruitless) = (Vec::new(), Reach::OneBlock, 0);
+                walk.fruitless = 0;
+                if !walk.has_every_split {
+                    (walk.open, walk.next) = (Vec::new(), Reach::OneBlock);
+                }
             }
             _ => walk.fruitless += usize::from(!in_order),
         }

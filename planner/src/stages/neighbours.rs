@@ -36,6 +36,31 @@ pub(crate) fn second_neighbours(stages: &[StageBlocks]) -> Vec<Vec<StageBlocks>>
     found.found
 }
 
+/// All splits of these stages' blocks, if these make one choice and there are at most `most` splits. The first stage and the last
+/// may have no block.
+pub(crate) fn every_split(stages: &[StageBlocks], most: usize) -> Option<Vec<Vec<StageBlocks>>> {
+    let choices: BTreeSet<Recompute> = stages.iter().flat_map(distinct).collect();
+    let [choice] = choices.into_iter().collect::<Vec<_>>()[..] else { return None };
+    let blocks = stages.iter().map(|stage| stage.0.len()).sum();
+    let mut splits = vec![(Vec::new(), blocks)];
+    for stage in 0..stages.len() {
+        let later: usize = (stage + 1..stages.len()).map(|later| least_blocks(later, stages.len())).sum();
+        let is_last = stage + 1 == stages.len();
+        let longer = |(lengths, left): &(Vec<usize>, usize)| {
+            let least = if is_last { *left } else { least_blocks(stage, stages.len()) };
+            let lengths = lengths.clone();
+            let left = *left;
+            (least..=left - later).map(move |length| ([&lengths[..], &[length]].concat(), left - length))
+        };
+        // Every beginning goes on to a split, so that there are no fewer splits than beginnings.
+        splits = splits.iter().flat_map(longer).take(most + 1).collect();
+    }
+    let stages = |(lengths, _): (Vec<usize>, usize)| {
+        lengths.into_iter().map(|length| StageBlocks(vec![choice; length])).collect()
+    };
+    (splits.len() <= most).then(|| splits.into_iter().map(stages).collect())
+}
+
 /// Stages with a block of one of `from` on one of `to`, recomputed as before.
 pub(crate) fn moved(
     stages: &[StageBlocks],
