@@ -27,7 +27,7 @@ mod prefill;
 mod product;
 
 pub use call::{AllReduce, Call, Chip, Decode, Exchange, Experts, Latent, Operands, Prefill, Product};
-pub use choice::{Estimate, Unknown, Wanted, estimate, estimate_with};
+pub use choice::{Estimate, Unknown, Wanted, coefficients, estimate, estimate_with};
 pub use family::{FAMILIES, family};
 pub use parts::{Bound, Coefficient, Family, Parts};
 

@@ -48,6 +48,7 @@ pub mod precision;
 pub mod program;
 pub mod reliability;
 pub mod schedule;
+pub mod serving;
 pub mod sourced;
 pub mod stack;
 pub mod tensor;

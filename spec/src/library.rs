@@ -103,6 +103,25 @@ pub fn cache(gpu: &str) -> Option<Bytes> {
     CACHES.get(gpu).map(|cache| cache.value)
 }
 
+/// The model of the catalog that tables of served models call `name`, see the file; `None` if there is none.
+pub fn served_model(name: &str) -> Option<&'static str> {
+    static MODELS: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
+        toml::from_str(catalog::file("served-names.toml")).expect("the catalog's table is one of names")
+    });
+    MODELS.get(name).map(String::as_str)
+}
+
+/// The formats of the published weights of a model that a table calls 8-bit or 4-bit: for `fp8`, `fp4` and so on, the format of
+/// products and that of the experts' weights. `None` if nothing is said of the model.
+pub fn served_formats(model: &str, precision: &str) -> Option<[&'static str; 2]> {
+    type Formats = BTreeMap<String, BTreeMap<String, [String; 2]>>;
+    static FORMATS: LazyLock<Formats> = LazyLock::new(|| {
+        toml::from_str(catalog::file("served-formats.toml")).expect("the catalog's table is one of formats")
+    });
+    let formats = FORMATS.get(model)?.get(precision)?;
+    Some([&formats[0], &formats[1]].map(String::as_str))
+}
+
 /// The cluster of the catalog whose GPUs a table of measurements calls `name`, as in `A100 SXM`; `None` if there is none.
 pub fn machine(name: &str) -> Option<&'static str> {
     static MACHINES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
@@ -135,6 +154,17 @@ mod tests {
         }
         assert_eq!(machine("A100 SXM"), Some("dgx-a100"));
         assert_eq!(machine("Z9"), None);
+    }
+
+    #[test]
+    fn served_models_are_of_the_catalog() {
+        let table: BTreeMap<String, String> = toml::from_str(catalog::file("served-names.toml")).unwrap();
+        for (name, model) in table {
+            assert!(crate::model::preset::preset(&model).is_ok(), "{name}: no model {model}");
+        }
+        assert_eq!(served_model("llama-3.1-70b"), Some("llama-3-70b"));
+        assert_eq!(served_formats("deepseek-v3", "fp8"), Some(["fp8_block"; 2]));
+        assert_eq!(served_formats("llama-3-8b", "fp8"), None);
     }
 
     #[test]

@@ -63,15 +63,29 @@ pub fn estimate_with(
     chip: &Chip,
     wanted: &Wanted,
 ) -> Result<Estimate, Unknown> {
-    let family = call.family();
-    let unknown = Unknown::Kernel { family: family.name, format: call.format() };
-    let (library, fitted) = choose(libraries, call, chip, wanted).ok_or(unknown)?;
-    let value = |name: &str| fitted.coefficients.get(name).copied();
-    let coefficients: Option<Vec<f64>> =
-        family.coefficients.iter().map(|coefficient| value(coefficient.name)).collect();
-    let time = coefficients.and_then(|coefficients| call.parts(chip, &coefficients));
+    let (library, fitted) = choose(libraries, call, chip, wanted).ok_or_else(|| unknown(call))?;
+    let time = values(call, fitted).and_then(|coefficients| call.parts(chip, &coefficients));
     let time = time.ok_or_else(|| Unknown::Gpu { gpu: chip.gpu.name.clone(), format: call.format() })?;
     Ok(Estimate { time, library: library.name.clone(), fitted: fitted.clone() })
+}
+
+/// The coefficients by which the catalog gives the time of calls of the same family and format on a chip.
+///
+/// # Errors
+/// `Unknown`.
+pub fn coefficients(call: &Call, chip: &Chip, wanted: &Wanted) -> Result<Vec<f64>, Unknown> {
+    let chosen = choose(Library::all(), call, chip, wanted);
+    chosen.and_then(|(_, fitted)| values(call, fitted)).ok_or_else(|| unknown(call))
+}
+
+fn unknown(call: &Call) -> Unknown {
+    Unknown::Kernel { family: call.family().name, format: call.format() }
+}
+
+/// A fit's coefficients in the order of the family; `None` if it lacks one.
+fn values(call: &Call, fitted: &FittedKernel) -> Option<Vec<f64>> {
+    let value = |name: &str| fitted.coefficients.get(name).copied();
+    call.family().coefficients.iter().map(|coefficient| value(coefficient.name)).collect()
 }
 
 /// The likest fit of the format: by library, generation and kernel; of equals the one with the most measurements.

@@ -14,4 +14,5 @@ pub mod score;
 mod search;
 pub mod table;
 
+pub use cells::Cells;
 pub use table::{Case, Forecast, KernelTable, KernelTableError, NoCase, Work};

@@ -13,5 +13,6 @@ pub mod peers;
 pub mod published;
 pub mod reliability;
 pub mod runs;
+pub mod serving;
 pub mod statistics;
 pub mod summary;

@@ -1,0 +1,80 @@
+//! What is asked of an engine.
+
+use trainwright_spec::units::Seconds;
+
+/// A request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Request {
+    /// When it arrives.
+    pub arrival: Seconds,
+    /// Tokens of its prompt.
+    pub input: usize,
+    /// Tokens of the answer, at least 1.
+    pub output: usize,
+}
+
+/// How requests come.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Load {
+    /// At their own times, in the order of arrival.
+    Open(Vec<Request>),
+    /// Each of so many clients asks again as soon as it has its answer; arrivals of the requests do not count.
+    Closed {
+        /// Clients.
+        clients: usize,
+        /// The requests in the order in which they are asked.
+        requests: Vec<Request>,
+    },
+}
+
+/// How far lengths of `Load::closed` are from their mean at most, 0.1 for 10 %.
+const SPREAD: f64 = 0.1;
+
+impl Load {
+    /// A batch that is there at once.
+    pub fn batch(sequences: usize, input: usize, output: usize) -> Self {
+        let request = Request { arrival: Seconds::ZERO, input, output };
+        Load::Open(vec![request; sequences])
+    }
+
+    /// Clients that ask `rounds` times each, with lengths evenly spread by ±10 %: equal ones would keep all in step for ever.
+    /// The same in every run.
+    pub fn closed(clients: usize, rounds: usize, input: usize, output: usize) -> Self {
+        let requests = (0..clients * rounds).map(|index| Request {
+            arrival: Seconds::ZERO,
+            input: spread(input, index, 0.618_033_988_749_895),
+            output: spread(output, index, 0.414_213_562_373_095),
+        });
+        Load::Closed { clients, requests: requests.collect() }
+    }
+
+    /// The requests.
+    pub fn requests(&self) -> &[Request] {
+        match self {
+            Load::Open(requests) | Load::Closed { requests, .. } => requests,
+        }
+    }
+}
+
+/// The length of the request `index`: multiples of an irrational `step`, without their whole part, fill the interval evenly.
+fn spread(mean: usize, index: usize, step: f64) -> usize {
+    let place = (index as f64 * step).fract() - 0.5;
+    (mean as f64 * (1.0 + 2.0 * SPREAD * place)).round().max(1.0) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_lengths_have_their_mean_and_stay_near_it() {
+        let Load::Closed { requests, .. } = Load::closed(50, 20, 1000, 500) else { unreachable!() };
+        let mean = |of: fn(&Request) -> usize| requests.iter().map(of).sum::<usize>() as f64 / 1000.0;
+        assert!((mean(|request| request.input) - 1000.0).abs() < 2.0);
+        assert!((mean(|request| request.output) - 500.0).abs() < 2.0);
+        assert!(requests.iter().all(|request| (900..=1100).contains(&request.input)));
+        let distinct: std::collections::BTreeSet<usize> =
+            requests.iter().map(|request| request.input).collect();
+        assert!(distinct.len() > 150, "{}", distinct.len());
+    }
+}

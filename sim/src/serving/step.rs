@@ -1,0 +1,456 @@
+//! The time of one step of an engine: the kernels of its blocks, their collectives, and the host.
+
+use crate::libraries::{
+    AllReduce, Call, Chip, Decode, Exchange, Experts, Latent, Operands, Parts, Prefill, Product,
+};
+use crate::libraries::{Unknown, Wanted, coefficients};
+use crate::network::collective_time;
+use std::collections::BTreeMap;
+use trainwright_spec::cluster::{Cluster, Transport};
+use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::model::{self, Attention, Block, FeedForward, Mask, Mlp, Model};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::serving::ServingPlan;
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// What the sequences of a step do, on one group of tensor ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Batch {
+    /// Sequences that compute a part of their prompt.
+    pub chunks: usize,
+    /// Tokens of all these parts.
+    pub queries: usize,
+    /// Tokens before such a part in the cache, in the mean.
+    pub before: usize,
+    /// Sequences that compute one token.
+    pub decodes: usize,
+    /// Tokens before it in the cache, in the mean.
+    pub history: usize,
+    /// Sequences of which a token is sampled.
+    pub sampled: usize,
+}
+
+impl Batch {
+    /// Tokens of the step.
+    pub fn tokens(&self) -> usize {
+        self.queries + self.decodes
+    }
+
+    /// What one of `parts` equal microbatches does.
+    fn divided(self, parts: usize) -> Self {
+        let part = |count: usize| count.div_ceil(parts);
+        Self {
+            chunks: part(self.chunks),
+            queries: part(self.queries),
+            decodes: part(self.decodes),
+            sampled: part(self.sampled),
+            ..self
+        }
+    }
+}
+
+/// A part of a step's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Products of attention, dense feed-forward layers, router and head.
+    Products,
+    /// Attention of prompts.
+    PrefillAttention,
+    /// Attention of single tokens.
+    DecodeAttention,
+    /// Grouped products of experts.
+    Experts,
+    /// Norms, rotation, activation and the like.
+    SmallKernels,
+    /// Sums and gathers over tensor ranks.
+    TensorCommunication,
+    /// Tokens to their experts and back.
+    ExpertCommunication,
+    /// Messages between pipeline stages.
+    PipelineCommunication,
+}
+
+impl Part {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Products => "products",
+            Part::PrefillAttention => "prefill attention",
+            Part::DecodeAttention => "decode attention",
+            Part::Experts => "experts",
+            Part::SmallKernels => "small kernels",
+            Part::TensorCommunication => "tensor communication",
+            Part::ExpertCommunication => "expert communication",
+            Part::PipelineCommunication => "pipeline messages",
+        }
+    }
+}
+
+/// The time of a step.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StepTime {
+    /// Parts of the GPU's time.
+    pub parts: BTreeMap<Part, Seconds>,
+    /// Kernels.
+    pub kernels: usize,
+    /// From its start to that of the next.
+    pub total: Seconds,
+}
+
+impl StepTime {
+    fn add(&mut self, part: Part, time: Seconds, times: usize) {
+        *self.parts.entry(part).or_default() += times as f64 * time;
+        self.kernels += times;
+    }
+
+    /// The GPU's time.
+    pub fn gpu(&self) -> Seconds {
+        self.parts.values().copied().sum()
+    }
+}
+
+/// The times of the steps of one instance.
+pub struct StepModel<'a> {
+    model: &'a Model,
+    plan: &'a ServingPlan,
+    cluster: &'a Cluster,
+    chip: Chip<'a>,
+    formats: Formats,
+    /// Coefficients of kernels, by family and format.
+    fitted: BTreeMap<(&'static str, &'static str), Vec<f64>>,
+    collectives: BTreeMap<(usize, u64), Seconds>,
+    steps: BTreeMap<Batch, Seconds>,
+}
+
+/// Number formats of a plan.
+struct Formats {
+    weights: Operands,
+    experts: Operands,
+    cache: Operands,
+    /// Of the router and the head.
+    base: Operands,
+}
+
+impl<'a> StepModel<'a> {
+    /// The instance takes the first GPUs of the cluster.
+    ///
+    /// # Errors
+    /// `Unknown::Kernel` for a number format that no kernel takes.
+    pub fn new(model: &'a Model, plan: &'a ServingPlan, cluster: &'a Cluster) -> Result<Self, Unknown> {
+        let parse = |name: &str| {
+            Operands::parse(name).ok_or(Unknown::Kernel { family: "product", format: "this format" })
+        };
+        let formats = Formats {
+            weights: parse(&plan.weights)?,
+            experts: parse(&plan.expert_weights)?,
+            cache: parse(&plan.cache)?,
+            base: parse("bfloat16")?,
+        };
+        Ok(Self {
+            model,
+            plan,
+            cluster,
+            chip: Chip::of(cluster),
+            formats,
+            fitted: BTreeMap::new(),
+            collectives: BTreeMap::new(),
+            steps: BTreeMap::new(),
+        })
+    }
+
+    /// The plan of the instance.
+    pub fn plan(&self) -> &'a ServingPlan {
+        self.plan
+    }
+
+    /// The time from the start of a step to that of the next. Counts are rounded to 64ths of themselves, so that a step that
+    /// was computed serves its neighbours.
+    ///
+    /// # Errors
+    /// `Unknown` for a kernel that the GPU cannot do.
+    pub fn time(&mut self, batch: &Batch) -> Result<Seconds, Unknown> {
+        let round = |count: usize| {
+            let step = (count >> 6).next_power_of_two().max(1);
+            (count + step / 2) / step * step
+        };
+        let key = Batch {
+            queries: round(batch.queries),
+            before: round(batch.before),
+            decodes: round(batch.decodes),
+            history: round(batch.history),
+            ..*batch
+        };
+        if let Some(time) = self.steps.get(&key) {
+            return Ok(*time);
+        }
+        let time = self.step(&key)?.total;
+        self.steps.insert(key, time);
+        Ok(time)
+    }
+
+    /// A step in its parts.
+    ///
+    /// T = max(G, H) where the host prepares a step during the one before, else G + H; G = max(Σ parts, k λ) outside of graphs.
+    ///
+    /// With p pipeline stages the batch goes around in p microbatches, each of which visits all blocks during the step.
+    ///
+    /// # Errors
+    /// `Unknown` for a kernel that the GPU cannot do.
+    pub fn step(&mut self, batch: &Batch) -> Result<StepTime, Unknown> {
+        let of_stage = batch.divided(self.plan.pipeline);
+        let mut step = StepTime::default();
+        let model = self.model;
+        for run in &model.blocks {
+            let mut block = StepTime::default();
+            self.block(&run.block, &of_stage, &mut block)?;
+            for (part, time) in block.parts {
+                *step.parts.entry(part).or_default() += run.count as f64 * time;
+            }
+            step.kernels += run.count * block.kernels;
+        }
+        self.ends(&of_stage, &mut step)?;
+        let host = &self.plan.engine.host;
+        let sequences = (batch.chunks + batch.decodes) as f64;
+        let on_host = host.step.value + sequences * host.sequence.value;
+        let is_graph = batch.tokens() <= host.graph_tokens.value;
+        let launches = if is_graph { Seconds::ZERO } else { step.kernels as f64 * host.launch.value };
+        let on_gpu = step.gpu().max(launches);
+        step.total = if host.overlapped { on_gpu.max(on_host) } else { on_gpu + on_host };
+        Ok(step)
+    }
+
+    /// The kernels of a block.
+    fn block(&mut self, block: &Block, batch: &Batch, step: &mut StepTime) -> Result<(), Unknown> {
+        let tokens = batch.tokens();
+        self.attention(&block.attention, batch, step)?;
+        if !block.parallel {
+            self.all_reduce(tokens, step)?;
+        }
+        match &block.mlp {
+            Mlp::Dense(mlp) => {
+                self.feed_forward(mlp, tokens, step)?;
+                self.all_reduce(tokens, step)?;
+            }
+            Mlp::Experts(experts) => self.experts(experts, tokens, step)?,
+        }
+        let small = &self.plan.engine.small_kernels;
+        let bytes = small.passes.value * (tokens * self.model.hidden) as f64 * 2.0;
+        let time = small.count.value as f64 * small.latency.value
+            + Seconds::new(bytes / self.cluster.node.gpu.memory_bandwidth.value.get());
+        *step.parts.entry(Part::SmallKernels).or_default() += time;
+        step.kernels += small.count.value;
+        Ok(())
+    }
+
+    fn attention(
+        &mut self,
+        attention: &Attention,
+        batch: &Batch,
+        step: &mut StepTime,
+    ) -> Result<(), Unknown> {
+        let tensor = self.plan.tensor;
+        let (hidden, tokens) = (self.model.hidden, batch.tokens());
+        let heads = attention.heads.div_ceil(tensor);
+        let kv_heads = attention.kv_heads.div_ceil(tensor);
+        let window = match attention.mask {
+            Mask::Window(window) => Some(window),
+            Mask::Causal | Mask::Full => None,
+        };
+        let mut prefill = Prefill {
+            batch: batch.chunks,
+            heads,
+            kv_heads,
+            head_dim: attention.head_dim,
+            value_head_dim: attention.value_head_dim,
+            queries: batch.queries.div_ceil(batch.chunks.max(1)),
+            history: batch.before,
+            window,
+            math: Precision::Bf16,
+            cache: self.formats.cache,
+        };
+        match &attention.latent {
+            None => {
+                let width =
+                    heads * attention.head_dim + kv_heads * (attention.head_dim + attention.value_head_dim);
+                self.product(tokens, width, hidden, step)?;
+                if batch.decodes > 0 {
+                    let decode = Decode {
+                        batch: batch.decodes,
+                        heads,
+                        kv_heads,
+                        head_dim: attention.head_dim,
+                        history: batch.history,
+                        window,
+                        cache: self.formats.cache,
+                    };
+                    let time = self.kernel(&Call::Decode(decode))?;
+                    step.add(Part::DecodeAttention, time.total(), 1);
+                }
+            }
+            Some(latent) => {
+                let rotary = latent.rotary_head_dim;
+                let down = latent.query_rank.unwrap_or(0) + latent.kv_rank + rotary;
+                self.product(tokens, down, hidden, step)?;
+                let from = latent.query_rank.unwrap_or(hidden);
+                self.product(tokens, heads * attention.head_dim, from, step)?;
+                let plain = attention.head_dim - rotary;
+                if batch.chunks > 0 {
+                    let keys = batch.queries + batch.chunks * batch.before;
+                    self.product(keys, heads * (plain + attention.value_head_dim), latent.kv_rank, step)?;
+                    prefill.kv_heads = heads;
+                }
+                if batch.decodes > 0 {
+                    // Keys and values stay in the latent space: queries and results are multiplied instead.
+                    self.product(batch.decodes, latent.kv_rank, heads * plain, step)?;
+                    let cache = self.formats.cache;
+                    let call = model_latent(batch, heads, cache);
+                    let time = self.kernel(&Call::Latent(call))?;
+                    step.add(Part::DecodeAttention, time.total(), 1);
+                    self.product(batch.decodes, attention.value_head_dim * heads, latent.kv_rank, step)?;
+                }
+            }
+        }
+        if batch.chunks > 0 {
+            let time = self.kernel(&Call::Prefill(prefill))?;
+            step.add(Part::PrefillAttention, time.total(), 1);
+        }
+        self.product(tokens, hidden, heads * attention.value_head_dim, step)
+    }
+
+    fn feed_forward(&mut self, mlp: &FeedForward, tokens: usize, step: &mut StepTime) -> Result<(), Unknown> {
+        let width = mlp.width.div_ceil(self.plan.tensor);
+        let first = if mlp.gated { 2 * width } else { width };
+        self.product(tokens, first, self.model.hidden, step)?;
+        self.product(tokens, self.model.hidden, width, step)
+    }
+
+    fn experts(
+        &mut self,
+        experts: &model::Experts,
+        tokens: usize,
+        step: &mut StepTime,
+    ) -> Result<(), Unknown> {
+        let plan = self.plan;
+        let (hidden, ranks) = (self.model.hidden, plan.ranks_of_stage());
+        let router = Product { m: tokens, n: experts.count, k: hidden, operands: self.formats.base };
+        let time = self.kernel(&Call::Product(router))?;
+        step.add(Part::Products, time.total(), 1);
+        if plan.attention_data > 1 {
+            let exchange = Exchange {
+                gpus: ranks,
+                tokens: tokens.div_ceil(plan.tensor),
+                hidden,
+                chosen: experts.per_token,
+                element: self.formats.base,
+            };
+            let time = self.exchange(exchange)?;
+            step.add(Part::ExpertCommunication, time, 2);
+        }
+        let call = Experts {
+            tokens: tokens * plan.attention_data,
+            hidden,
+            inner: experts.expert.width,
+            experts: experts.count,
+            chosen: experts.per_token,
+            tensor_parallel: plan.expert_tensor(),
+            expert_parallel: plan.expert,
+            gated: experts.expert.gated,
+            skewed: true,
+            operands: self.formats.experts,
+        };
+        let time = self.kernel(&Call::Experts(call))?;
+        step.add(Part::Experts, time.total(), 1);
+        if let Some(shared) = &experts.shared {
+            self.feed_forward(shared, tokens, step)?;
+        }
+        if plan.attention_data == 1 {
+            self.all_reduce(tokens, step)?;
+        }
+        Ok(())
+    }
+
+    /// The embedding, the head, its gather, and the messages between stages.
+    fn ends(&mut self, batch: &Batch, step: &mut StepTime) -> Result<(), Unknown> {
+        let (plan, hidden) = (self.plan, self.model.hidden);
+        self.all_reduce(batch.tokens(), step)?;
+        let vocab = self.model.vocab.div_ceil(plan.tensor);
+        let head = Product { m: batch.sampled.max(1), n: vocab, k: hidden, operands: self.formats.base };
+        let time = self.kernel(&Call::Product(head))?;
+        step.add(Part::Products, time.total(), 1);
+        if plan.tensor > 1 {
+            let logits = Bytes::new((batch.sampled * self.model.vocab) as f64 * 2.0);
+            let ranks: Vec<usize> = (0..plan.tensor).collect();
+            let time = collective_time(CollectiveKind::AllGather, logits, &ranks, self.cluster);
+            step.add(Part::TensorCommunication, time, 1);
+        }
+        if plan.pipeline > 1 {
+            let bytes = Bytes::new((batch.tokens() * hidden) as f64 * 2.0 / plan.tensor as f64);
+            let next = plan.ranks_of_stage();
+            let time = collective_time(CollectiveKind::SendReceive, bytes, &[0, next], self.cluster);
+            step.add(Part::PipelineCommunication, time, plan.pipeline - 1);
+        }
+        Ok(())
+    }
+
+    fn product(&mut self, m: usize, n: usize, k: usize, step: &mut StepTime) -> Result<(), Unknown> {
+        let call = Call::Product(Product { m, n, k, operands: self.formats.weights });
+        let time = self.kernel(&call)?;
+        step.add(Part::Products, time.total(), 1);
+        Ok(())
+    }
+
+    /// A kernel's time, with the coefficients of the engine's library.
+    fn kernel(&mut self, call: &Call) -> Result<Parts, Unknown> {
+        let key = (call.family().name, call.format());
+        if !self.fitted.contains_key(&key) {
+            let wanted = Wanted { library: Some(&self.plan.engine.library), kernel: None };
+            self.fitted.insert(key, coefficients(call, &self.chip, &wanted)?);
+        }
+        let unknown = || Unknown::Gpu { gpu: self.chip.gpu.name.clone(), format: call.format() };
+        call.parts(&self.chip, &self.fitted[&key]).ok_or_else(unknown)
+    }
+
+    /// Sums the tokens' partial results over the tensor ranks: in one kernel of the library's own if these share a switch and
+    /// that is faster, else by NCCL.
+    fn all_reduce(&mut self, tokens: usize, step: &mut StepTime) -> Result<(), Unknown> {
+        let gpus = self.plan.tensor;
+        if gpus == 1 {
+            return Ok(());
+        }
+        let message = Bytes::new((tokens * self.model.hidden) as f64 * 2.0);
+        let key = (gpus, message.get() as u64);
+        let time = match self.collectives.get(&key) {
+            Some(time) => *time,
+            None => {
+                let ranks: Vec<usize> = (0..gpus).collect();
+                let nccl = collective_time(CollectiveKind::AllReduce, message, &ranks, self.cluster);
+                let node = &self.cluster.node;
+                let together = gpus <= node.gpus.value && node.interconnect.transport == Transport::NvLink;
+                let time = match together.then(|| self.kernel(&Call::AllReduce(AllReduce { gpus, message })))
+                {
+                    Some(own) => own?.total().min(nccl),
+                    None => nccl,
+                };
+                self.collectives.insert(key, time);
+                time
+            }
+        };
+        step.add(Part::TensorCommunication, time, 1);
+        Ok(())
+    }
+
+    /// Tokens to their experts or back: in one kernel of a library inside a node, else by NCCL's all-to-all.
+    fn exchange(&mut self, exchange: Exchange) -> Result<Seconds, Unknown> {
+        if exchange.gpus <= self.cluster.node.gpus.value {
+            return Ok(self.kernel(&Call::Exchange(exchange))?.total());
+        }
+        let copies = exchange.chosen.min(exchange.gpus) * exchange.tokens * exchange.gpus;
+        let bytes = Bytes::new((copies * exchange.hidden) as f64 * 2.0);
+        let ranks: Vec<usize> = (0..exchange.gpus).collect();
+        Ok(collective_time(CollectiveKind::AllToAll, bytes, &ranks, self.cluster))
+    }
+}
+
+fn model_latent(batch: &Batch, heads: usize, cache: Operands) -> Latent {
+    Latent { batch: batch.decodes, heads, history: batch.history, cache }
+}

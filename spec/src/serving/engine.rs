@@ -1,0 +1,132 @@
+//! An inference engine as data: how it batches, whose kernels it calls, and what its host does.
+
+use crate::catalog;
+use crate::error::SpecError;
+use crate::sourced::Sourced;
+use crate::units::Seconds;
+use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
+
+/// An inference engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Engine {
+    /// Name in the catalog.
+    pub name: String,
+    /// What tables of measurements call it, in lower case.
+    pub spellings: Vec<String>,
+    /// The library in `spec/catalog/libraries` whose kernels it calls.
+    pub library: String,
+    /// How it makes batches.
+    pub batching: Batching,
+    /// What its host does.
+    pub host: HostWork,
+    /// The kernels of a block besides products and attention.
+    pub small_kernels: SmallKernels,
+}
+
+/// How an engine makes batches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Batching {
+    /// The scheduling policy, by its name in the simulator's registry.
+    pub policy: String,
+    /// Sequences of a step at most.
+    pub max_sequences: Sourced<usize>,
+    /// Tokens of a step at most.
+    pub max_tokens: Sourced<usize>,
+    /// Tokens in a block of the cache.
+    pub block: Sourced<usize>,
+    /// The part of the GPU's memory that weights, activations and cache may fill.
+    pub memory_share: Sourced<f64>,
+}
+
+/// What an engine's host does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostWork {
+    /// Scheduling and sampling of each step.
+    pub step: Sourced<Seconds>,
+    /// The same for each sequence of the step.
+    pub sequence: Sourced<Seconds>,
+    /// Between a request's arrival and its place in the queue, and between its first token and the client.
+    pub request: Sourced<Seconds>,
+    /// Whether the host prepares a step while the GPU runs the one before.
+    pub overlapped: bool,
+    /// The launch of one kernel, where the step is not a captured graph.
+    pub launch: Sourced<Seconds>,
+    /// Tokens of a step up to which it is a captured graph.
+    pub graph_tokens: Sourced<usize>,
+}
+
+/// The kernels of a block besides products and attention: norms, rotation, activation, writing the cache, quantisation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SmallKernels {
+    /// How many.
+    pub count: Sourced<usize>,
+    /// What each takes at least.
+    pub latency: Sourced<Seconds>,
+    /// How often they read or write the residual stream, in all.
+    pub passes: Sourced<f64>,
+}
+
+impl Engine {
+    /// The engine of that name.
+    ///
+    /// # Errors
+    /// `UnknownName` with the nearest names.
+    pub fn from_name(name: &str) -> Result<Self, SpecError> {
+        let text = catalog::text("engine", name)?;
+        toml::from_str(text).map_err(|error| SpecError::Syntax {
+            origin: format!("catalog/engines/{name}.toml"),
+            message: error.message().replace('\n', " "),
+        })
+    }
+
+    /// Every engine of the catalog, in alphabetical order.
+    pub fn all() -> &'static [Engine] {
+        static ALL: LazyLock<Vec<Engine>> = LazyLock::new(|| {
+            let read = |name| Engine::from_name(name).expect("the catalog can be read");
+            catalog::names("engines").into_iter().map(read).collect()
+        });
+        &ALL
+    }
+
+    /// The engine that a table calls `spelling`; `None` if no engine is called so. Of several spellings that it begins with,
+    /// the longest counts: `tensorrt_llm (static batch)` before `tensorrt_llm`.
+    pub fn of_table(spelling: &str) -> Option<&'static Engine> {
+        let spelling = spelling.to_lowercase();
+        let length = |engine: &Engine| {
+            let begins = engine.spellings.iter().filter(|known| spelling.starts_with(known.as_str()));
+            begins.map(String::len).max()
+        };
+        Self::all()
+            .iter()
+            .filter_map(|engine| Some((length(engine)?, engine)))
+            .max_by_key(|(length, _)| *length)
+            .map(|found| found.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_found_by_what_tables_call_them() {
+        let check = |spelling: &str, expected: Option<&str>| {
+            assert_eq!(Engine::of_table(spelling).map(|engine| engine.name.as_str()), expected, "{spelling}");
+        };
+        check("vLLM", Some("vllm-v1"));
+        check("trtllm", Some("tensorrt-llm"));
+        check("tensorrt_llm (static batch gptSessionBenchmark)", Some("tensorrt-llm-static"));
+        check("Z9", None);
+        for engine in Engine::all() {
+            assert_eq!(
+                engine.spellings,
+                engine.spellings.iter().map(|name| name.to_lowercase()).collect::<Vec<_>>()
+            );
+        }
+    }
+}

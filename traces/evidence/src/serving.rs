@@ -1,0 +1,10 @@
+//! Tables of measured serving runs, and the forecasts of their rows.
+
+mod case;
+mod forecast;
+mod names;
+mod table;
+
+pub use case::{ServingCase, Wish};
+pub use forecast::{ServingForecast, forecast};
+pub use table::{ServingTable, ServingTableError};

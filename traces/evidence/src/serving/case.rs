@@ -1,0 +1,154 @@
+//! A row of a table of serving runs: what was served, on what, and how.
+
+use super::names;
+use crate::kernels::{Cells, NoCase};
+use trainwright_sim::serving::{Load, Request};
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::model::Model;
+use trainwright_spec::serving::{Engine, ServingPlan};
+use trainwright_spec::units::Seconds;
+
+/// How often each client asks, if a row does not say how many requests there were.
+const ROUNDS: usize = 10;
+
+/// Requests that are simulated at most.
+const MOST_REQUESTS: usize = 4096;
+
+/// Requests where a row says how they come but not how many.
+const OPEN_REQUESTS: usize = 1000;
+
+/// What a row asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServingCase {
+    /// The model.
+    pub model: Model,
+    /// The cluster that the instance is on.
+    pub cluster: Cluster,
+    /// One instance.
+    pub plan: ServingPlan,
+    /// Instances that share the load.
+    pub replicas: usize,
+    /// What each instance is asked.
+    pub load: Load,
+    /// Most sequences of a step, where the row says so.
+    pub most: Option<usize>,
+    /// The name of the engine as printed, if another stands for it.
+    pub stands_for: Option<String>,
+    /// How it is asked.
+    pub wish: Wish,
+}
+
+/// How requests come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// A batch at once.
+    Batch,
+    /// A closed loop of clients.
+    Clients,
+    /// At a rate, or all queued at once.
+    Rate,
+}
+
+impl ServingCase {
+    /// The case of a row.
+    ///
+    /// # Errors
+    /// `Unsupported` for what is not known, `Invalid` for cells that make no sense.
+    pub fn of(cells: &Cells) -> Result<Self, NoCase> {
+        let unsupported = |text: String| NoCase::Unsupported(text);
+        let name = cells.text("model_name");
+        let model = names::model(name)
+            .ok_or_else(|| unsupported(format!("the model {name} is not in the catalog")))?;
+        let gpu = cells.text("gpu");
+        let degree = |column: &str| Ok::<_, NoCase>(cells.maybe(column, 0.0)?.filter(|degree| *degree > 0));
+        let gpus = degree("gpus")?;
+        let pipeline = degree("pp")?.unwrap_or(1);
+        let attention_data = degree("dp")?.unwrap_or(1);
+        let tensor = match degree("tp")? {
+            Some(tensor) => tensor,
+            None => (gpus.unwrap_or(1) / (pipeline * attention_data)).max(1),
+        };
+        let instance = tensor * pipeline * attention_data;
+        let cluster = names::cluster(gpu, instance)
+            .ok_or_else(|| unsupported(format!("the GPU {gpu} is not in the catalog")))?;
+        let replicas = (gpus.unwrap_or(instance) / instance).max(1);
+        let precision = cells.text("precision_weights");
+        let [weights, expert_weights] = names::formats(precision, &model, &cluster)
+            .ok_or_else(|| unsupported(format!("the number format {precision} has no measured kernels")))?;
+        let printed = cells.text("engine");
+        let known = Engine::of_table(printed);
+        let engine = known.or_else(|| Engine::of_table("vllm")).expect("the catalog has vLLM").clone();
+        let cache = match cells.text("precision_kv").to_lowercase().as_str() {
+            "fp8" => "fp8",
+            "" if engine.library == "trtllm" && weights != "bfloat16" && weights != "int8_wo" => "fp8",
+            _ => "bfloat16",
+        };
+        let expert = degree("ep")?.unwrap_or(1).min(tensor * attention_data);
+        let plan = ServingPlan {
+            tensor,
+            pipeline,
+            expert,
+            attention_data,
+            weights: weights.into(),
+            expert_weights: expert_weights.into(),
+            cache: cache.into(),
+            engine,
+        };
+        let (load, wish, most) = load(cells, replicas)?;
+        let stands_for = known.is_none().then(|| printed.to_string());
+        Ok(Self { model, cluster, plan, replicas, load, most, stands_for, wish })
+    }
+}
+
+/// A length in tokens, which may be a mean; `None` if it is blank.
+fn length(cells: &Cells, column: &str) -> Result<Option<usize>, NoCase> {
+    match cells.text(column) {
+        "" => Ok(None),
+        text => match text.parse::<f64>() {
+            Ok(tokens) if (0.0..=1e8).contains(&tokens) => Ok(Some(tokens.round() as usize)),
+            _ => Err(NoCase::Invalid(format!("`{column}` is {text}, no number of tokens from 0 to 1e8"))),
+        },
+    }
+}
+
+/// What each instance is asked, how, and the most sequences of a step if the row says so.
+fn load(cells: &Cells, replicas: usize) -> Result<(Load, Wish, Option<usize>), NoCase> {
+    let input = length(cells, "input_len")?;
+    let output = length(cells, "output_len")?;
+    // A prompt that a table leaves out is a short one.
+    let input = input.unwrap_or(16).max(1);
+    let Some(output) = output else { return Err(NoCase::Unsupported("`output_len` is blank".into())) };
+    let output = output.max(1);
+    let share = |count: usize| count.div_ceil(replicas);
+    let batch = cells.maybe("batch", 1.0)?;
+    if let Some(clients) = cells.maybe("concurrency", 1.0)? {
+        let clients = share(clients);
+        let rounds = (MOST_REQUESTS / clients).clamp(3, ROUNDS);
+        let most = batch.map(share).filter(|batch| *batch < clients);
+        return Ok((Load::closed(clients, rounds, input, output), Wish::Clients, most));
+    }
+    if let Some(batch) = batch {
+        return Ok((Load::batch(share(batch), input, output), Wish::Batch, None));
+    }
+    match cells.text("request_rate") {
+        "" => Err(NoCase::Unsupported("neither `batch` nor `concurrency` nor `request_rate` is given".into())),
+        "inf" => Ok((Load::batch(MOST_REQUESTS, input, output), Wish::Rate, None)),
+        text => match text.parse::<f64>() {
+            Ok(rate) if rate > 0.0 && rate.is_finite() => {
+                Ok((open(rate / replicas as f64, input, output), Wish::Rate, None))
+            }
+            _ => Err(NoCase::Invalid(format!("`request_rate` is {text}, no number above 0"))),
+        },
+    }
+}
+
+/// Requests at a rate, with the exponential gaps of a Poisson process, evenly drawn.
+fn open(rate: f64, input: usize, output: usize) -> Load {
+    let mut arrival = Seconds::ZERO;
+    let requests = (0..OPEN_REQUESTS).map(|index| {
+        let drawn = ((index as f64 + 0.5) * 0.618_033_988_749_895).fract();
+        arrival += Seconds::new(-(1.0 - drawn).ln() / rate);
+        Request { arrival, input, output }
+    });
+    Load::Open(requests.collect())
+}

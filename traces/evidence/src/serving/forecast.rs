@@ -1,0 +1,69 @@
+//! The forecast of a row.
+
+use super::case::{ServingCase, Wish};
+use crate::kernels::NoCase;
+use trainwright_sim::serving::{Limits, ServingError, StepModel, memory, policy, serve};
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// What a run is expected to give.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ServingForecast {
+    /// Mean time to the first token.
+    pub ttft: Seconds,
+    /// Mean time for each token after the first.
+    pub tpot: Seconds,
+    /// Mean time to the last token; of a batch that is there at once, of all of it.
+    pub latency: Seconds,
+    /// Tokens of answers per second, of all instances.
+    pub output_rate: f64,
+    /// Tokens of prompts and answers per second, of all instances.
+    pub total_rate: f64,
+    /// Requests per second, of all instances.
+    pub request_rate: f64,
+    /// GPUs of all instances.
+    pub gpus: usize,
+    /// Memory of the fullest GPU, with what the sequences put in the cache.
+    pub memory: Bytes,
+    /// Tokens that the cache of an instance has room for.
+    pub capacity: usize,
+}
+
+/// The forecast of a case.
+///
+/// # Errors
+/// `Unsupported` if weights or a sequence do not fit, or the GPU lacks a number format.
+pub fn forecast(case: &ServingCase) -> Result<ServingForecast, NoCase> {
+    let unsupported = |text: String| NoCase::Unsupported(text);
+    let plan = &case.plan;
+    let engine = &plan.engine;
+    let batching = &engine.batching;
+    let requests = case.load.requests();
+    let longest = requests.iter().map(|request| request.input).max().unwrap_or(1);
+    let sequences = case.most.unwrap_or(usize::MAX).min(batching.max_sequences.value);
+    let at_once = sequences.min(requests.len());
+    let tokens = batching.max_tokens.value.min(longest * at_once);
+    let held = memory(&case.model, plan, &case.cluster, tokens, at_once.min(1024))
+        .ok_or_else(|| unsupported(format!("no kernel takes the number format {}", plan.weights)))?;
+    let capacity = held.capacity() * plan.attention_data;
+    let limits = Limits { sequences, tokens: batching.max_tokens.value, block: batching.block.value };
+    let mut model = StepModel::new(&case.model, plan, &case.cluster)
+        .map_err(|error| unsupported(error.to_string()))?;
+    let policy = policy(&batching.policy).expect("the catalog names policies of the registry");
+    let served = serve(&mut model, policy, limits, capacity, &case.load).map_err(|error| match error {
+        ServingError::TooLong { .. } => unsupported(format!("out of memory: {error}")),
+        ServingError::Unknown(error) => unsupported(error.to_string()),
+    })?;
+    let replicas = case.replicas as f64;
+    let most = served.samples.iter().map(|sample| sample.blocks).max().unwrap_or(0) * limits.block;
+    Ok(ServingForecast {
+        ttft: served.mean_ttft(),
+        tpot: served.mean_tpot(),
+        latency: if case.wish == Wish::Batch { served.duration } else { served.mean_latency() },
+        output_rate: served.output_rate() * replicas,
+        total_rate: served.total_rate() * replicas,
+        request_rate: served.request_rate() * replicas,
+        gpus: plan.gpus() * case.replicas,
+        memory: held.weights + held.working + (most / plan.attention_data.max(1)) as f64 * held.token,
+        capacity,
+    })
+}

@@ -1,0 +1,110 @@
+//! Tables of serving runs, read by their columns and written with their forecasts.
+
+use super::case::ServingCase;
+use super::forecast::{ServingForecast, forecast};
+use crate::kernels::{Cells, NoCase};
+use csv::{ReaderBuilder, StringRecord, Trim, Writer};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use thiserror::Error;
+
+/// The columns that a table must have.
+const NEEDED: [&str; 5] = ["model_name", "gpu", "engine", "input_len", "output_len"];
+
+/// A column that a forecast fills, and its figure.
+type Column = (&'static str, fn(&ServingForecast) -> f64);
+
+/// The figures that a forecast adds; each has two more columns, `_p10` and `_p90`, for its range.
+const COLUMNS: [Column; 9] = [
+    ("predicted_ttft_ms", |of| of.ttft.get() * 1e3),
+    ("predicted_tpot_ms", |of| of.tpot.get() * 1e3),
+    ("predicted_e2e_latency_ms", |of| of.latency.get() * 1e3),
+    ("predicted_throughput_output_tokens_per_s", |of| of.output_rate),
+    ("predicted_throughput_output_tokens_per_s_per_gpu", |of| of.output_rate / of.gpus as f64),
+    ("predicted_throughput_total_tokens_per_s", |of| of.total_rate),
+    ("predicted_requests_per_s", |of| of.request_rate),
+    ("predicted_memory_gb", |of| of.memory.get() * 1e-9),
+    ("predicted_kv_capacity_tokens", |of| of.capacity as f64),
+];
+
+/// A table of serving runs.
+#[derive(Debug)]
+pub struct ServingTable {
+    headers: StringRecord,
+    records: Vec<StringRecord>,
+    columns: BTreeMap<String, usize>,
+}
+
+/// Why a table cannot be used.
+#[derive(Debug, Error)]
+pub enum ServingTableError {
+    /// It is not CSV, or not text.
+    #[error("{0}")]
+    Csv(#[from] csv::Error),
+    /// It lacks a column.
+    #[error("it has no column `{0}`; needed are {NEEDED:?}")]
+    Lacks(&'static str),
+    /// It has a column that a forecast would add.
+    #[error("the column `{0}` is there already: a forecast adds it")]
+    Taken(String),
+}
+
+impl ServingTable {
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// `ServingTableError`.
+    pub fn read(from: impl Read) -> Result<Self, ServingTableError> {
+        let mut reader = ReaderBuilder::new().trim(Trim::Headers).from_reader(from);
+        let headers = reader.headers()?.clone();
+        let columns: BTreeMap<String, usize> =
+            headers.iter().enumerate().map(|(index, name)| (name.to_string(), index)).collect();
+        if let Some(lacks) = NEEDED.into_iter().find(|column| !columns.contains_key(*column)) {
+            return Err(ServingTableError::Lacks(lacks));
+        }
+        if let Some(taken) = added().into_iter().find(|column| columns.contains_key(column)) {
+            return Err(ServingTableError::Taken(taken));
+        }
+        let records = reader.records().collect::<Result<Vec<StringRecord>, csv::Error>>()?;
+        Ok(Self { headers, records, columns })
+    }
+
+    /// Forecasts of all rows.
+    pub fn forecasts(&self) -> Vec<Result<ServingForecast, NoCase>> {
+        let of = |record: &StringRecord| forecast(&ServingCase::of(&Cells::new(&self.columns, record))?);
+        self.records.par_iter().map(of).collect()
+    }
+
+    /// A cell of a row.
+    pub fn text(&self, row: usize, column: &str) -> &str {
+        Cells::new(&self.columns, &self.records[row]).text(column)
+    }
+
+    /// Writes the rows with their forecasts.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn write(&self, forecasts: &[Result<ServingForecast, NoCase>], to: impl Write) -> io::Result<()> {
+        let mut writer = Writer::from_writer(to);
+        let added = added();
+        writer.write_record(self.headers.iter().chain(added.iter().map(String::as_str)))?;
+        for (record, forecast) in self.records.iter().zip(forecasts) {
+            let mut cells: Vec<String> = match forecast {
+                Ok(_) => vec!["ok".into(), String::new()],
+                Err(NoCase::Unsupported(reason)) => vec!["unsupported".into(), reason.clone()],
+                Err(NoCase::Invalid(reason)) => vec!["invalid".into(), reason.clone()],
+            };
+            for (_, figure) in COLUMNS {
+                cells.push(forecast.as_ref().map(|forecast| format!("{:.6}", figure(forecast))).unwrap_or_default());
+            }
+            writer.write_record(record.iter().chain(cells.iter().map(String::as_str)))?;
+        }
+        writer.flush()
+    }
+}
+
+/// The columns that a forecast adds.
+fn added() -> Vec<String> {
+    ["status", "reason"].into_iter().chain(COLUMNS.iter().map(|column| column.0)).map(String::from).collect()
+}
