@@ -5,6 +5,7 @@ use super::policies::Policy;
 use super::queue::{Limits, Queue, Work};
 use super::step::{Batch, StepModel};
 use crate::libraries::Unknown;
+use std::collections::VecDeque;
 use thiserror::Error;
 use trainwright_spec::units::Seconds;
 
@@ -149,15 +150,16 @@ pub fn serve(
         model,
         queue: Queue::new(requests, limits, capacity),
         now: Seconds::ZERO,
-        next: 0,
+        on_the_way: VecDeque::new(),
+        asked: 0,
         served: Served { requests: requests.iter().map(waiting).collect(), ..Served::default() },
-        load,
     };
-    if let Load::Closed { clients, .. } = load {
-        for index in 0..(*clients).min(requests.len()) {
-            engine.arrive(index, Seconds::ZERO);
-        }
-        engine.next = (*clients).min(requests.len());
+    let at_first = match load {
+        Load::Open(requests) => requests.len(),
+        Load::Closed { clients, .. } => (*clients).min(requests.len()),
+    };
+    for request in &requests[..at_first] {
+        engine.ask(request.arrival);
     }
     loop {
         engine.arrivals();
@@ -193,37 +195,32 @@ struct Engine<'a, 'b> {
     model: &'b mut StepModel<'a>,
     queue: Queue,
     now: Seconds,
-    /// The next request that has not arrived.
-    next: usize,
+    /// When requests that were asked reach the queue, in that order, and their numbers.
+    on_the_way: VecDeque<(Seconds, usize)>,
+    /// How many were asked.
+    asked: usize,
     served: Served,
-    load: &'b Load,
 }
 
 impl Engine<'_, '_> {
-    fn request_time(&self) -> Seconds {
-        self.model.plan().engine.host.request.value
+    /// A client asks the next request.
+    fn ask(&mut self, at: Seconds) {
+        self.served.requests[self.asked].arrival = at;
+        self.on_the_way.push_back((at + self.model.plan().engine.host.request.value, self.asked));
+        self.asked += 1;
     }
 
-    /// A request arrives.
-    fn arrive(&mut self, index: usize, at: Seconds) {
-        self.served.requests[index].arrival = at;
-        self.queue.waiting.push_back(index);
-    }
-
-    /// When the next request reaches the queue; `None` if none comes by itself.
+    /// When the next request reaches the queue; `None` if none is on the way.
     fn next_arrival(&self) -> Option<Seconds> {
-        match self.load {
-            Load::Open(requests) => Some(requests.get(self.next)?.arrival + self.request_time()),
-            Load::Closed { .. } => None,
-        }
+        self.on_the_way.front().map(|(at, _)| *at)
     }
 
     fn arrivals(&mut self) {
-        while let Some(at) = self.next_arrival()
+        while let Some((at, index)) = self.on_the_way.front().copied()
             && at <= self.now
         {
-            self.arrive(self.next, at - self.request_time());
-            self.next += 1;
+            self.on_the_way.pop_front();
+            self.queue.waiting.push_back(index);
         }
     }
 
@@ -238,11 +235,8 @@ impl Engine<'_, '_> {
         let any = !ended.is_empty();
         for sequence in ended {
             self.served.requests[sequence].last = self.now;
-            let Load::Closed { requests, .. } = self.load else { continue };
-            if self.next < requests.len() {
-                let at = self.now;
-                self.arrive(self.next, at);
-                self.next += 1;
+            if self.asked < self.served.requests.len() {
+                self.ask(self.now);
             }
         }
         Ok(any)

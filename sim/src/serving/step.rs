@@ -13,7 +13,12 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::serving::ServingPlan;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// What the sequences of a step do, on one group of tensor ranks.
+/// The most that launch, first and last steps of a product take in a step. Microbenchmarks without captured graphs have the host's
+/// time in them, up to hundreds of microseconds for the kernels of some libraries; in a step it passes while other kernels run. Those
+/// that were captured take 2 to 5 µs (coefficients `latency` of the catalog's libraries).
+const PRODUCT_LATENCY: Seconds = Seconds::new(5e-6);
+
+/// What the sequences of a step do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Batch {
     /// Sequences that compute a part of their prompt.
@@ -192,12 +197,13 @@ impl<'a> StepModel<'a> {
     ///
     /// T = max(G, H) where the host prepares a step during the one before, else G + H; G = max(Σ parts, k λ) outside of graphs.
     ///
-    /// With p pipeline stages the batch goes around in p microbatches, each of which visits all blocks during the step.
+    /// With p pipeline stages the batch goes around in p microbatches, each of which visits all blocks during the step; with
+    /// attention-data ranks each of these has an equal part of it.
     ///
     /// # Errors
     /// `Unknown` for a kernel that the GPU cannot do.
     pub fn step(&mut self, batch: &Batch) -> Result<StepTime, Unknown> {
-        let of_stage = batch.divided(self.plan.pipeline);
+        let of_stage = batch.divided(self.plan.pipeline * self.plan.attention_data);
         let mut step = StepTime::default();
         let model = self.model;
         for run in &model.blocks {
@@ -407,7 +413,11 @@ impl<'a> StepModel<'a> {
             self.fitted.insert(key, coefficients(call, &self.chip, &wanted)?);
         }
         let unknown = || Unknown::Gpu { gpu: self.chip.gpu.name.clone(), format: call.format() };
-        call.parts(&self.chip, &self.fitted[&key]).ok_or_else(unknown)
+        let mut parts = call.parts(&self.chip, &self.fitted[&key]).ok_or_else(unknown)?;
+        if let Call::Product(_) = call {
+            parts.latency = parts.latency.min(PRODUCT_LATENCY);
+        }
+        Ok(parts)
     }
 
     /// Sums the tokens' partial results over the tensor ranks: in one kernel of the library's own if these share a switch and
@@ -425,7 +435,9 @@ impl<'a> StepModel<'a> {
                 let ranks: Vec<usize> = (0..gpus).collect();
                 let nccl = collective_time(CollectiveKind::AllReduce, message, &ranks, self.cluster);
                 let node = &self.cluster.node;
-                let together = gpus <= node.gpus.value && node.interconnect.transport == Transport::NvLink;
+                let together = self.plan.engine.own_all_reduce
+                    && gpus <= node.gpus.value
+                    && node.interconnect.transport == Transport::NvLink;
                 let time = match together.then(|| self.kernel(&Call::AllReduce(AllReduce { gpus, message })))
                 {
                     Some(own) => own?.total().min(nccl),

@@ -13,8 +13,12 @@ mod falcon;
 mod gemma;
 mod gpt2;
 mod gpt_neox;
+mod gpt_oss;
+mod gptj;
 mod grok;
 mod llama;
+mod llama4;
+mod minimax;
 mod mixtral;
 mod nemotron;
 mod opt;
@@ -48,8 +52,12 @@ const FAMILIES: &[Family] = &[
     Family { model_type: "gemma3_text", read: gemma::read_third },
     Family { model_type: "gpt2", read: gpt2::read },
     Family { model_type: "gpt_neox", read: gpt_neox::read },
+    Family { model_type: "gpt_oss", read: gpt_oss::read },
+    Family { model_type: "gptj", read: gptj::read },
     Family { model_type: "grok-1", read: grok::read },
     Family { model_type: "llama", read: llama::read },
+    Family { model_type: "llama4_text", read: llama4::read },
+    Family { model_type: "minimax_m2", read: minimax::read },
     Family { model_type: "mistral", read: llama::read_mistral },
     Family { model_type: "mixtral", read: mixtral::read },
     Family { model_type: "nemotron", read: nemotron::read },

@@ -15,8 +15,12 @@ pub struct Engine {
     pub name: String,
     /// What tables of measurements call it, in lower case.
     pub spellings: Vec<String>,
+    /// From when on it is what tables mean, as a year or a year and a month.
+    pub since: String,
     /// The library in `spec/catalog/libraries` whose kernels it calls.
     pub library: String,
+    /// Whether it sums over the GPUs of a node in one kernel of its own where that is faster than NCCL.
+    pub own_all_reduce: bool,
     /// How it makes batches.
     pub batching: Batching,
     /// What its host does.
@@ -93,19 +97,17 @@ impl Engine {
         &ALL
     }
 
-    /// The engine that a table calls `spelling`; `None` if no engine is called so. Of several spellings that it begins with,
-    /// the longest counts: `tensorrt_llm (static batch)` before `tensorrt_llm`.
-    pub fn of_table(spelling: &str) -> Option<&'static Engine> {
+    /// The engine that a table of a date calls `spelling`; `None` if no engine is called so. Of spellings that it begins with, the
+    /// longest counts; of engines with that spelling the newest that existed then, or the newest if `date` is blank.
+    pub fn of_table(spelling: &str, date: &str) -> Option<&'static Engine> {
         let spelling = spelling.to_lowercase();
         let length = |engine: &Engine| {
             let begins = engine.spellings.iter().filter(|known| spelling.starts_with(known.as_str()));
             begins.map(String::len).max()
         };
-        Self::all()
-            .iter()
-            .filter_map(|engine| Some((length(engine)?, engine)))
-            .max_by_key(|(length, _)| *length)
-            .map(|found| found.1)
+        let existed = |engine: &Engine| date.is_empty() || engine.since.as_str() <= date;
+        let known = Self::all().iter().filter_map(|engine| Some((length(engine)?, existed(engine), engine)));
+        known.max_by_key(|(length, existed, engine)| (*length, *existed, &engine.since)).map(|(.., engine)| engine)
     }
 }
 
@@ -115,13 +117,15 @@ mod tests {
 
     #[test]
     fn engines_are_found_by_what_tables_call_them() {
-        let check = |spelling: &str, expected: Option<&str>| {
-            assert_eq!(Engine::of_table(spelling).map(|engine| engine.name.as_str()), expected, "{spelling}");
+        let check = |spelling: &str, date: &str, expected: Option<&str>| {
+            let found = Engine::of_table(spelling, date).map(|engine| engine.name.as_str());
+            assert_eq!(found, expected, "{spelling} of {date}");
         };
-        check("vLLM", Some("vllm-v1"));
-        check("trtllm", Some("tensorrt-llm"));
-        check("tensorrt_llm (static batch gptSessionBenchmark)", Some("tensorrt-llm-static"));
-        check("Z9", None);
+        check("vLLM", "", Some("vllm-v1"));
+        check("vLLM 0.4.3", "2024-08", Some("vllm-v0"));
+        check("trtllm", "2025-11", Some("tensorrt-llm"));
+        check("tensorrt_llm (static batch gptSessionBenchmark)", "2023-10-31", Some("tensorrt-llm-static"));
+        check("Z9", "", None);
         for engine in Engine::all() {
             assert_eq!(
                 engine.spellings,

@@ -1,11 +1,11 @@
-//! Whole prompts beside single tokens, and nobody is preempted.
+//! Prompts beside single tokens, and nobody is preempted.
 
 use super::{Policy, Queue, Work};
 
-/// All running sequences compute a token each; waiting ones join with their whole prompts as far as the budget allows, if the cache
-/// has room for their whole answers. A prompt that is longer than the budget is computed in chunks.
+/// All running sequences compute a token each; waiting ones join with as much of their prompts as the budget allows, if the cache
+/// has room for their whole answers.
 ///
-/// Source: TensorRT-LLM, in-flight batching with the policy GUARANTEED_NO_EVICT (docs, batch-manager).
+/// Source: TensorRT-LLM, in-flight batching with the policy GUARANTEED_NO_EVICT and chunked context (docs, batch-manager).
 pub(super) struct InFlight;
 
 impl Policy for InFlight {
@@ -27,8 +27,7 @@ impl Policy for InFlight {
             && queue.running.len() < queue.limits.sequences
         {
             let state = queue.sequences[sequence];
-            let fits = state.left() <= budget || (state.left() > queue.limits.tokens && budget > 0);
-            if !fits || !queue.hold(sequence, state.input + state.output) {
+            if budget == 0 || !queue.hold(sequence, state.input + state.output) {
                 break;
             }
             queue.admit();

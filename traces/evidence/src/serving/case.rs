@@ -76,11 +76,14 @@ impl ServingCase {
         let [weights, expert_weights] = names::formats(precision, &model, &cluster)
             .ok_or_else(|| unsupported(format!("the number format {precision} has no measured kernels")))?;
         let printed = cells.text("engine");
-        let known = Engine::of_table(printed);
-        let engine = known.or_else(|| Engine::of_table("vllm")).expect("the catalog has vLLM").clone();
+        let date = cells.text("date");
+        let known = Engine::of_table(printed, date);
+        let engine = known.or_else(|| Engine::of_table("vllm", date)).expect("the catalog has vLLM").clone();
         let cache = match cells.text("precision_kv").to_lowercase().as_str() {
             "fp8" => "fp8",
-            "" if engine.library == "trtllm" && weights != "bfloat16" && weights != "int8_wo" => "fp8",
+            // Published weights of few bits come with an 8-bit cache for the one, and 4-bit ones for all.
+            "" if expert_weights == "nvfp4" => "fp8",
+            "" if engine.library == "trtllm" && matches!(weights, "fp8" | "fp8_block") => "fp8",
             _ => "bfloat16",
         };
         let expert = degree("ep")?.unwrap_or(1).min(tensor * attention_data);
@@ -94,7 +97,7 @@ impl ServingCase {
             cache: cache.into(),
             engine,
         };
-        let (load, wish, most) = load(cells, replicas)?;
+        let (load, wish, most) = load(cells, replicas, attention_data)?;
         let stands_for = known.is_none().then(|| printed.to_string());
         Ok(Self { model, cluster, plan, replicas, load, most, stands_for, wish })
     }
@@ -112,7 +115,7 @@ fn length(cells: &Cells, column: &str) -> Result<Option<usize>, NoCase> {
 }
 
 /// What each instance is asked, how, and the most sequences of a step if the row says so.
-fn load(cells: &Cells, replicas: usize) -> Result<(Load, Wish, Option<usize>), NoCase> {
+fn load(cells: &Cells, replicas: usize, attention_data: usize) -> Result<(Load, Wish, Option<usize>), NoCase> {
     let input = length(cells, "input_len")?;
     let output = length(cells, "output_len")?;
     // A prompt that a table leaves out is a short one.
@@ -124,7 +127,7 @@ fn load(cells: &Cells, replicas: usize) -> Result<(Load, Wish, Option<usize>), N
     if let Some(clients) = cells.maybe("concurrency", 1.0)? {
         let clients = share(clients);
         let rounds = (MOST_REQUESTS / clients).clamp(3, ROUNDS);
-        let most = batch.map(share).filter(|batch| *batch < clients);
+        let most = batch.map(|batch| share(batch) * attention_data).filter(|batch| *batch < clients);
         return Ok((Load::closed(clients, rounds, input, output), Wish::Clients, most));
     }
     if let Some(batch) = batch {

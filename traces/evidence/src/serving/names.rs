@@ -42,7 +42,12 @@ pub fn formats(precision: &str, model: &Model, cluster: &Cluster) -> Option<[&'s
     if let Some(published) = library::served_formats(&model.name, first)
         && (has(Precision::Fp8) || published.iter().all(|format| format.ends_with("_wo")))
     {
-        return Some(published);
+        // Units of 4 bits take activations of 8 bits to weights of 4.
+        let widened = |format| match format {
+            "w4a16_mxfp4" if has(Precision::NvFp4) => "w4a8_mxfp4_mxfp8",
+            format => format,
+        };
+        return Some(published.map(widened));
     }
     Some(match first {
         "" | "bf16" | "fp16" | "f16" | "half" | "bfloat16" | "float16" => ["bfloat16"; 2],

@@ -72,8 +72,25 @@ impl ServingTable {
 
     /// Forecasts of all rows.
     pub fn forecasts(&self) -> Vec<Result<ServingForecast, NoCase>> {
-        let of = |record: &StringRecord| forecast(&ServingCase::of(&Cells::new(&self.columns, record))?);
-        self.records.par_iter().map(of).collect()
+        (0..self.len()).into_par_iter().map(|row| forecast(&self.case(row)?)).collect()
+    }
+
+    /// How many rows it has.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether it has no row.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The case of a row.
+    ///
+    /// # Errors
+    /// `Unsupported` for what is not known, `Invalid` for cells that make no sense.
+    pub fn case(&self, row: usize) -> Result<ServingCase, NoCase> {
+        ServingCase::of(&Cells::new(&self.columns, &self.records[row]))
     }
 
     /// A cell of a row.
