@@ -333,11 +333,14 @@ pub struct SimulateArguments {
 #[derive(Debug, Args)]
 pub struct PredictArguments {
     /// A CSV with a row for each run: model, hardware, plan and batch; `-` is standard input
-    #[arg(required_unless_present = "kernels")]
+    #[arg(required_unless_present_any = ["kernels", "inference"])]
     pub cases: Option<String>,
     /// Instead, CSVs with a row for each measured kernel of an inference library, or collective
     #[arg(long, value_name = "TABLE", num_args = 1.., conflicts_with = "cases")]
     pub kernels: Vec<String>,
+    /// Instead, CSVs with a row for each measured serving run: model, GPU, engine, layout, load
+    #[arg(long, value_name = "TABLE", num_args = 1.., conflicts_with_all = ["cases", "kernels"])]
+    pub inference: Vec<String>,
     /// Write the table with its forecasts to this CSV; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
@@ -357,13 +360,16 @@ pub struct PredictArguments {
 #[derive(Debug, Args)]
 pub struct FitArguments {
     /// A CSV as `predict` reads it, with measured step times; `-` is standard input
-    #[arg(required_unless_present = "kernels")]
+    #[arg(required_unless_present_any = ["kernels", "inference"])]
     pub measurements: Option<String>,
     /// Instead, CSVs as `predict --kernels` reads them; `--out` is then a folder with a file for each library
     #[arg(long, value_name = "TABLE", num_args = 1.., conflicts_with_all = ["measurements", "quality"])]
     pub kernels: Vec<String>,
-    /// What the libraries' files name as the source of their coefficients
-    #[arg(long, value_name = "TEXT", requires = "kernels")]
+    /// Instead, CSVs as `predict --inference` reads them; `--out` is then the file of the ranges of serving forecasts
+    #[arg(long, value_name = "TABLE", num_args = 1.., conflicts_with_all = ["measurements", "quality", "kernels"])]
+    pub inference: Vec<String>,
+    /// What the written files name as their source
+    #[arg(long, value_name = "TEXT", conflicts_with = "measurements")]
     pub source: Option<String>,
     /// Write the calibration to this TOML file; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]

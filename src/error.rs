@@ -7,6 +7,7 @@ use std::io;
 use thiserror::Error;
 use trainwright_evidence::kernels::KernelTableError;
 use trainwright_evidence::runs::TableError;
+use trainwright_evidence::serving::ServingTableError;
 use trainwright_executor::{Fault, RunError};
 use trainwright_formats::chakra::ChakraError;
 use trainwright_formats::kineto::KinetoError;
@@ -104,6 +105,14 @@ pub enum CliError {
         path: String,
         /// Its fault.
         source: KernelTableError,
+    },
+    /// A table of serving runs that cannot be used.
+    #[error("--inference: {path}: {source}")]
+    ServingTable {
+        /// The file as it was given.
+        path: String,
+        /// Its fault.
+        source: ServingTableError,
     },
     /// A trace that cannot be used.
     #[error(transparent)]

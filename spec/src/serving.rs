@@ -9,8 +9,10 @@
 //! ```
 
 mod engine;
+mod ranges;
 
 pub use engine::{Batching, Engine, HostWork, SmallKernels};
+pub use ranges::{ServingRange, ServingRanges};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! `fit`: a calibration from measured runs, and how it does on sources that it has not seen.
 
-use super::kernel_tables;
+use super::{kernel_tables, serving_tables};
 use crate::arguments::FitArguments;
 use crate::error::{CliError, Outcome, refuse};
 use crate::render::fit as page;
@@ -20,7 +20,12 @@ const DOUBTFUL: &str = "C";
 /// # Errors
 /// A table that cannot be read or has no measured run, a file that cannot be written.
 pub fn run(arguments: &FitArguments) -> Result<Outcome, CliError> {
-    let Some(measurements) = &arguments.measurements else { return kernel_tables::fit(arguments) };
+    let Some(measurements) = &arguments.measurements else {
+        return match arguments.inference.is_empty() {
+            true => kernel_tables::fit(arguments),
+            false => serving_tables::fit(arguments),
+        };
+    };
     let alone = output::stdout_is_taken(&[("--out", &arguments.out)], false)?;
     let table = inputs::table(measurements)?;
     let qualities: BTreeSet<&str> = arguments.quality.split(',').map(str::trim).collect();

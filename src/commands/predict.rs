@@ -1,6 +1,6 @@
 //! `predict`: a forecast for every row of a table of runs.
 
-use super::kernel_tables;
+use super::{kernel_tables, serving_tables};
 use crate::arguments::PredictArguments;
 use crate::error::{CliError, Outcome};
 use crate::render::scoreboard::statements::Statement;
@@ -19,7 +19,12 @@ use trainwright_spec::calibration::Calibration;
 /// # Errors
 /// A table that cannot be read or written. The fault of a row is in that row of the output.
 pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
-    let Some(path) = &arguments.cases else { return kernel_tables::predict(arguments) };
+    let Some(path) = &arguments.cases else {
+        return match arguments.inference.is_empty() {
+            true => kernel_tables::predict(arguments),
+            false => serving_tables::predict(arguments),
+        };
+    };
     let alone = output::stdout_is_taken(&[("--out", &arguments.out)], arguments.json)?;
     let table = inputs::table(path)?;
     let runs: Vec<Result<Run, NoPlan>> = table.runs().collect();

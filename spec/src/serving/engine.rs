@@ -107,7 +107,9 @@ impl Engine {
         };
         let existed = |engine: &Engine| date.is_empty() || engine.since.as_str() <= date;
         let known = Self::all().iter().filter_map(|engine| Some((length(engine)?, existed(engine), engine)));
-        known.max_by_key(|(length, existed, engine)| (*length, *existed, &engine.since)).map(|(.., engine)| engine)
+        known
+            .max_by_key(|(length, existed, engine)| (*length, *existed, &engine.since))
+            .map(|(.., engine)| engine)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Tables of measured serving runs, and the forecasts of their rows.
 
 mod case;
+mod figures;
 mod forecast;
 mod names;
+pub mod score;
 mod table;
 
 pub use case::{ServingCase, Wish};

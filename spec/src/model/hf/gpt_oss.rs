@@ -17,8 +17,6 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
     let experts = Experts { router_bias: true, ..routed(config, "num_local_experts", expert)? };
     let window = config.optional_count("sliding_window", WINDOW)?;
     let masks = masks(config, decoder.layers, window, |layer| layer % 2 == 0)?;
-    let block = |mask| {
-        decoder.block(Attention { mask, ..attention.clone() }, Mlp::Experts(experts.clone()))
-    };
+    let block = |mask| decoder.block(Attention { mask, ..attention.clone() }, Mlp::Experts(experts.clone()));
     decoder.model(config, runs(masks.into_iter().map(block)), head(config, false)?)
 }

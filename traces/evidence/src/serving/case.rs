@@ -115,7 +115,11 @@ fn length(cells: &Cells, column: &str) -> Result<Option<usize>, NoCase> {
 }
 
 /// What each instance is asked, how, and the most sequences of a step if the row says so.
-fn load(cells: &Cells, replicas: usize, attention_data: usize) -> Result<(Load, Wish, Option<usize>), NoCase> {
+fn load(
+    cells: &Cells,
+    replicas: usize,
+    attention_data: usize,
+) -> Result<(Load, Wish, Option<usize>), NoCase> {
     let input = length(cells, "input_len")?;
     let output = length(cells, "output_len")?;
     // A prompt that a table leaves out is a short one.
@@ -134,7 +138,9 @@ fn load(cells: &Cells, replicas: usize, attention_data: usize) -> Result<(Load, 
         return Ok((Load::batch(share(batch), input, output), Wish::Batch, None));
     }
     match cells.text("request_rate") {
-        "" => Err(NoCase::Unsupported("neither `batch` nor `concurrency` nor `request_rate` is given".into())),
+        "" => {
+            Err(NoCase::Unsupported("neither `batch` nor `concurrency` nor `request_rate` is given".into()))
+        }
         "inf" => Ok((Load::batch(MOST_REQUESTS, input, output), Wish::Rate, None)),
         text => match text.parse::<f64>() {
             Ok(rate) if rate > 0.0 && rate.is_finite() => {

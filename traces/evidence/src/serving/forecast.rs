@@ -6,8 +6,12 @@ use trainwright_sim::serving::{Limits, ServingError, StepModel, memory, policy, 
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// What a run is expected to give.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ServingForecast {
+    /// The engine, by its name in the catalog.
+    pub engine: String,
+    /// What is assumed of what the row does not say; blank if nothing is.
+    pub assumed: String,
     /// Mean time to the first token.
     pub ttft: Seconds,
     /// Mean time for each token after the first.
@@ -46,8 +50,8 @@ pub fn forecast(case: &ServingCase) -> Result<ServingForecast, NoCase> {
         .ok_or_else(|| unsupported(format!("no kernel takes the number format {}", plan.weights)))?;
     let capacity = held.capacity() * plan.attention_data;
     let limits = Limits { sequences, tokens: batching.max_tokens.value, block: batching.block.value };
-    let mut model = StepModel::new(&case.model, plan, &case.cluster)
-        .map_err(|error| unsupported(error.to_string()))?;
+    let mut model =
+        StepModel::new(&case.model, plan, &case.cluster).map_err(|error| unsupported(error.to_string()))?;
     let policy = policy(&batching.policy).expect("the catalog names policies of the registry");
     let served = serve(&mut model, policy, limits, capacity, &case.load).map_err(|error| match error {
         ServingError::TooLong { .. } => unsupported(format!("out of memory: {error}")),
@@ -55,7 +59,13 @@ pub fn forecast(case: &ServingCase) -> Result<ServingForecast, NoCase> {
     })?;
     let replicas = case.replicas as f64;
     let most = served.samples.iter().map(|sample| sample.blocks).max().unwrap_or(0) * limits.block;
+    let assumed = case
+        .stands_for
+        .as_ref()
+        .map(|printed| format!("the engine {printed} is forecast as {}", engine.name));
     Ok(ServingForecast {
+        engine: engine.name.clone(),
+        assumed: assumed.unwrap_or_default(),
         ttft: served.mean_ttft(),
         tpot: served.mean_tpot(),
         latency: if case.wish == Wish::Batch { served.duration } else { served.mean_latency() },

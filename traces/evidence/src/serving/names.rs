@@ -7,13 +7,13 @@ use trainwright_spec::model::preset::preset;
 use trainwright_spec::precision::Precision;
 
 /// Endings of models' names that say nothing of their shape.
-const ENDINGS: [&str; 9] =
-    ["-hf", "-instruct", "-chat", "-fp8", "-fp4", "-nvfp4", "-bf16", "-mxfp4", "-awq"];
+const ENDINGS: [&str; 9] = ["-hf", "-instruct", "-chat", "-fp8", "-fp4", "-nvfp4", "-bf16", "-mxfp4", "-awq"];
 
 /// The model that a table calls so; `None` if it is not known.
 pub fn model(name: &str) -> Option<Model> {
     let name = name.to_lowercase();
-    let mut name = name.rsplit_once('/').filter(|(_, end)| end.len() > 2).map_or(name.as_str(), |(_, end)| end);
+    let mut name =
+        name.rsplit_once('/').filter(|(_, end)| end.len() > 2).map_or(name.as_str(), |(_, end)| end);
     while let Some(shorter) = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)) {
         name = shorter;
     }
@@ -54,7 +54,9 @@ pub fn formats(precision: &str, model: &Model, cluster: &Cluster) -> Option<[&'s
         "fp8" | "w8a8" if has(Precision::Fp8) => ["fp8"; 2],
         "fp4" | "nvfp4" | "mxfp4" if has(Precision::NvFp4) => ["nvfp4"; 2],
         "fp8" | "w8a8" | "int8" => ["int8_wo"; 2],
-        "fp4" | "nvfp4" | "mxfp4" | "int4" | "uint4" | "w4a16" | "awq" | "gptq" | "q4_k_m" | "4-bit" => ["int4_wo"; 2],
+        "fp4" | "nvfp4" | "mxfp4" | "int4" | "uint4" | "w4a16" | "awq" | "gptq" | "q4_k_m" | "4-bit" => {
+            ["int4_wo"; 2]
+        }
         _ => return None,
     })
 }

@@ -1,6 +1,7 @@
 //! Tables of serving runs, read by their columns and written with their forecasts.
 
 use super::case::ServingCase;
+use super::figures::{FIGURES, Figure};
 use super::forecast::{ServingForecast, forecast};
 use crate::kernels::{Cells, NoCase};
 use csv::{ReaderBuilder, StringRecord, Trim, Writer};
@@ -8,25 +9,10 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use thiserror::Error;
+use trainwright_spec::serving::{ServingRange, ServingRanges};
 
 /// The columns that a table must have.
 const NEEDED: [&str; 5] = ["model_name", "gpu", "engine", "input_len", "output_len"];
-
-/// A column that a forecast fills, and its figure.
-type Column = (&'static str, fn(&ServingForecast) -> f64);
-
-/// The figures that a forecast adds; each has two more columns, `_p10` and `_p90`, for its range.
-const COLUMNS: [Column; 9] = [
-    ("predicted_ttft_ms", |of| of.ttft.get() * 1e3),
-    ("predicted_tpot_ms", |of| of.tpot.get() * 1e3),
-    ("predicted_e2e_latency_ms", |of| of.latency.get() * 1e3),
-    ("predicted_throughput_output_tokens_per_s", |of| of.output_rate),
-    ("predicted_throughput_output_tokens_per_s_per_gpu", |of| of.output_rate / of.gpus as f64),
-    ("predicted_throughput_total_tokens_per_s", |of| of.total_rate),
-    ("predicted_requests_per_s", |of| of.request_rate),
-    ("predicted_memory_gb", |of| of.memory.get() * 1e-9),
-    ("predicted_kv_capacity_tokens", |of| of.capacity as f64),
-];
 
 /// A table of serving runs.
 #[derive(Debug)]
@@ -103,17 +89,18 @@ impl ServingTable {
     /// # Errors
     /// Those of writing.
     pub fn write(&self, forecasts: &[Result<ServingForecast, NoCase>], to: impl Write) -> io::Result<()> {
+        let ranges = ServingRanges::of_catalog();
         let mut writer = Writer::from_writer(to);
         let added = added();
         writer.write_record(self.headers.iter().chain(added.iter().map(String::as_str)))?;
         for (record, forecast) in self.records.iter().zip(forecasts) {
             let mut cells: Vec<String> = match forecast {
-                Ok(_) => vec!["ok".into(), String::new()],
+                Ok(forecast) => vec!["ok".into(), forecast.assumed.clone()],
                 Err(NoCase::Unsupported(reason)) => vec!["unsupported".into(), reason.clone()],
                 Err(NoCase::Invalid(reason)) => vec!["invalid".into(), reason.clone()],
             };
-            for (_, figure) in COLUMNS {
-                cells.push(forecast.as_ref().map(|forecast| format!("{:.6}", figure(forecast))).unwrap_or_default());
+            for figure in &FIGURES {
+                cells.extend(figure_cells(figure, forecast.as_ref().ok(), ranges));
             }
             writer.write_record(record.iter().chain(cells.iter().map(String::as_str)))?;
         }
@@ -121,7 +108,19 @@ impl ServingTable {
     }
 }
 
+/// A figure's forecast and the ends of its range, which are blank if there is none.
+fn figure_cells(figure: &Figure, forecast: Option<&ServingForecast>, ranges: &ServingRanges) -> [String; 3] {
+    let Some(forecast) = forecast else { return [const { String::new() }; 3] };
+    let expected = (figure.of)(forecast);
+    let range = ranges.of(figure.range, &forecast.engine);
+    let end = |end: fn(&ServingRange) -> f64| {
+        range.map(|range| format!("{:.6}", expected * end(range))).unwrap_or_default()
+    };
+    [format!("{expected:.6}"), end(|range| range.low), end(|range| range.high)]
+}
+
 /// The columns that a forecast adds.
 fn added() -> Vec<String> {
-    ["status", "reason"].into_iter().chain(COLUMNS.iter().map(|column| column.0)).map(String::from).collect()
+    let of = |figure: &Figure| ["", "_p10", "_p90"].map(|end| format!("predicted_{}{end}", figure.column));
+    ["status", "reason"].map(String::from).into_iter().chain(FIGURES.iter().flat_map(of)).collect()
 }
