@@ -8,6 +8,7 @@ mod network;
 mod optimizer;
 mod profiles;
 mod reports;
+mod serve;
 mod tools;
 mod training;
 mod what_if;
@@ -20,6 +21,7 @@ pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 pub use optimizer::OptimizerArguments;
 pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, TraceArguments};
 pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
+pub use serve::ServeArguments;
 pub use tools::{ExportArguments, ImportArguments};
 pub use training::{AttentionChoice, RunArguments, Switch};
 pub use what_if::{Asked, WhatIfArguments};
@@ -87,6 +89,8 @@ pub enum Command {
     Network(Box<NetworkArguments>),
     /// Forecast a kernel of an inference library, and say what bounds it
     Kernel(Box<KernelArguments>),
+    /// Simulate an inference engine: requests through its scheduler, their times, its throughput and memory
+    Serve(Box<ServeArguments>),
     /// Write a plan as another tool reads it
     Export(ExportArguments),
     /// Read a plan out of what another tool reads

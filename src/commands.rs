@@ -18,6 +18,7 @@ pub mod predict;
 pub mod profile;
 pub mod replay;
 pub mod run;
+pub mod serve;
 mod serving_tables;
 pub mod shell;
 pub mod show;

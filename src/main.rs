@@ -60,6 +60,7 @@ fn run() -> Result<Outcome, CliError> {
         Command::WhatIf(arguments) => commands::what_if::run(&arguments),
         Command::Network(arguments) => commands::network::run(&arguments),
         Command::Kernel(arguments) => commands::kernel::run(&arguments),
+        Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Export(arguments) => commands::export::run(&arguments),
         Command::Import(arguments) => commands::import::run(&arguments),
         Command::Compare(arguments) => commands::compare::run(&arguments),

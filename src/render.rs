@@ -17,6 +17,7 @@ pub mod replay;
 pub mod report;
 pub mod run_errors;
 pub mod scoreboard;
+pub mod serving;
 pub mod serving_errors;
 mod stages;
 pub mod stragglers;

@@ -9,6 +9,7 @@
 //! A step runs chunks of prompts and single tokens of running sequences together. Its kernels are those of `libraries`, its
 //! collectives the library's own or those of `network`.
 
+mod instance;
 mod load;
 mod memory;
 mod policies;
@@ -16,6 +17,7 @@ mod queue;
 mod simulate;
 mod step;
 
+pub use instance::Instance;
 pub use load::{Load, Request};
 pub use memory::{MemoryUse, memory};
 pub use policies::{POLICIES, Policy, policy};

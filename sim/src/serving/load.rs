@@ -48,6 +48,17 @@ impl Load {
         Load::Closed { clients, requests: requests.collect() }
     }
 
+    /// So many requests at `rate` a second, with the exponential gaps of a Poisson process; the same in every run.
+    pub fn at_rate(rate: f64, requests: usize, input: usize, output: usize) -> Self {
+        let mut arrival = Seconds::ZERO;
+        let request = |index: usize| {
+            let drawn = ((index as f64 + 0.5) * 0.618_033_988_749_895).fract();
+            arrival += Seconds::new(-(1.0 - drawn).ln() / rate);
+            Request { arrival, input, output }
+        };
+        Load::Open((0..requests).map(request).collect())
+    }
+
     /// The requests.
     pub fn requests(&self) -> &[Request] {
         match self {

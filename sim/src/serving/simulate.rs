@@ -90,6 +90,17 @@ impl Served {
         mean(self.requests.iter().map(ServedRequest::latency))
     }
 
+    /// Sequences that ran, in the mean over time.
+    pub fn mean_running(&self) -> usize {
+        let mut before = Seconds::ZERO;
+        let mut sum = Seconds::ZERO;
+        for sample in &self.samples {
+            sum += sample.running as f64 * (sample.at - before);
+            before = sample.at;
+        }
+        if before > Seconds::ZERO { (sum / before).round() as usize } else { 0 }
+    }
+
     /// Tokens of answers per second.
     pub fn output_rate(&self) -> f64 {
         self.requests.iter().map(|request| request.output as f64).sum::<f64>() / self.duration.get()

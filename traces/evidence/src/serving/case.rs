@@ -2,11 +2,10 @@
 
 use super::names;
 use crate::kernels::{Cells, NoCase};
-use trainwright_sim::serving::{Load, Request};
+use trainwright_sim::serving::Load;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::Model;
 use trainwright_spec::serving::{Engine, ServingPlan};
-use trainwright_spec::units::Seconds;
 
 /// How often each client asks, if a row does not say how many requests there were.
 const ROUNDS: usize = 10;
@@ -144,20 +143,10 @@ fn load(
         "inf" => Ok((Load::batch(MOST_REQUESTS, input, output), Wish::Rate, None)),
         text => match text.parse::<f64>() {
             Ok(rate) if rate > 0.0 && rate.is_finite() => {
-                Ok((open(rate / replicas as f64, input, output), Wish::Rate, None))
+                let load = Load::at_rate(rate / replicas as f64, OPEN_REQUESTS, input, output);
+                Ok((load, Wish::Rate, None))
             }
             _ => Err(NoCase::Invalid(format!("`request_rate` is {text}, no number above 0"))),
         },
     }
-}
-
-/// Requests at a rate, with the exponential gaps of a Poisson process, evenly drawn.
-fn open(rate: f64, input: usize, output: usize) -> Load {
-    let mut arrival = Seconds::ZERO;
-    let requests = (0..OPEN_REQUESTS).map(|index| {
-        let drawn = ((index as f64 + 0.5) * 0.618_033_988_749_895).fract();
-        arrival += Seconds::new(-(1.0 - drawn).ln() / rate);
-        Request { arrival, input, output }
-    });
-    Load::Open(requests.collect())
 }

@@ -2,7 +2,7 @@
 
 use super::case::{ServingCase, Wish};
 use crate::kernels::NoCase;
-use trainwright_sim::serving::{Limits, ServingError, StepModel, memory, policy, serve};
+use trainwright_sim::serving::{Instance, ServingError};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// What a run is expected to give.
@@ -38,27 +38,14 @@ pub struct ServingForecast {
 /// `Unsupported` if weights or a sequence do not fit, or the GPU lacks a number format.
 pub fn forecast(case: &ServingCase) -> Result<ServingForecast, NoCase> {
     let unsupported = |text: String| NoCase::Unsupported(text);
-    let plan = &case.plan;
-    let engine = &plan.engine;
-    let batching = &engine.batching;
-    let requests = case.load.requests();
-    let longest = requests.iter().map(|request| request.input).max().unwrap_or(1);
-    let sequences = case.most.unwrap_or(usize::MAX).min(batching.max_sequences.value);
-    let at_once = sequences.min(requests.len());
-    let tokens = batching.max_tokens.value.min(longest * at_once);
-    let held = memory(&case.model, plan, &case.cluster, tokens, at_once.min(1024))
-        .ok_or_else(|| unsupported(format!("no kernel takes the number format {}", plan.weights)))?;
-    let capacity = held.capacity() * plan.attention_data;
-    let limits = Limits { sequences, tokens: batching.max_tokens.value, block: batching.block.value };
-    let mut model =
-        StepModel::new(&case.model, plan, &case.cluster).map_err(|error| unsupported(error.to_string()))?;
-    let policy = policy(&batching.policy).expect("the catalog names policies of the registry");
-    let served = serve(&mut model, policy, limits, capacity, &case.load).map_err(|error| match error {
+    let (plan, engine) = (&case.plan, &case.plan.engine);
+    let mut instance = Instance::new(&case.model, plan, &case.cluster, &case.load, case.most)
+        .map_err(|error| unsupported(error.to_string()))?;
+    let served = instance.serve(&case.load).map_err(|error| match error {
         ServingError::TooLong { .. } => unsupported(format!("out of memory: {error}")),
         ServingError::Unknown(error) => unsupported(error.to_string()),
     })?;
     let replicas = case.replicas as f64;
-    let most = served.samples.iter().map(|sample| sample.blocks).max().unwrap_or(0) * limits.block;
     let assumed = case
         .stands_for
         .as_ref()
@@ -73,7 +60,7 @@ pub fn forecast(case: &ServingCase) -> Result<ServingForecast, NoCase> {
         total_rate: served.total_rate() * replicas,
         request_rate: served.request_rate() * replicas,
         gpus: plan.gpus() * case.replicas,
-        memory: held.weights + held.working + (most / plan.attention_data.max(1)) as f64 * held.token,
-        capacity,
+        memory: instance.most_memory(&served),
+        capacity: instance.capacity,
     })
 }

@@ -1,0 +1,213 @@
+//! What became of requests that an engine served.
+
+use super::table::Table;
+use serde_json::{Value, json};
+use trainwright_evidence::statistics::{mean, quantile};
+use trainwright_sim::serving::{Batch, Instance, MemoryUse, Served, ServedRequest, StepTime};
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::model::Model;
+use trainwright_spec::serving::{ServingRange, ServingRanges};
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// A served load.
+pub struct Answer<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    /// The instance.
+    pub instance: &'a Instance<'a>,
+    /// What became of the requests.
+    pub served: &'a Served,
+    /// A step as most are.
+    pub typical: Batch,
+    /// Its time.
+    pub step: StepTime,
+}
+
+/// Statistics of a time over requests, in ms.
+struct Spread {
+    name: &'static str,
+    key: &'static str,
+    mean: f64,
+    /// P50, P90, P99.
+    quantiles: [f64; 3],
+    /// Of the mean; `None` if no run like it was measured.
+    range: Option<[f64; 2]>,
+}
+
+/// `figure` is the catalog's name of the range.
+fn spread(
+    [name, key, figure]: [&'static str; 3],
+    engine: &str,
+    times: impl Iterator<Item = Seconds>,
+) -> Spread {
+    let times: Vec<f64> = times.map(|time| 1e3 * time.get()).collect();
+    let mean = if times.is_empty() { 0.0 } else { mean(&times) };
+    let of = |part: f64| if times.is_empty() { 0.0 } else { quantile(&times, part) };
+    let range = ServingRanges::of_catalog().of(figure, engine);
+    let ends = |range: &ServingRange| [mean * range.low, mean * range.high];
+    Spread { name, key, mean, quantiles: [0.5, 0.9, 0.99].map(of), range: range.map(ends) }
+}
+
+impl Answer<'_> {
+    fn spreads(&self) -> [Spread; 3] {
+        let engine = &self.instance.steps.plan().engine.name;
+        let requests = || self.served.requests.iter();
+        [
+            spread(["time to first token", "ttft_ms", "ttft"], engine, requests().map(ServedRequest::ttft)),
+            spread(
+                ["time per output token", "tpot_ms", "tpot"],
+                engine,
+                requests().filter_map(ServedRequest::tpot),
+            ),
+            spread(
+                ["time to last token", "e2e_latency_ms", "latency"],
+                engine,
+                requests().map(ServedRequest::latency),
+            ),
+        ]
+    }
+
+    /// For a terminal.
+    pub fn text(&self) -> String {
+        let plan = self.instance.steps.plan();
+        let gpus = plan.gpus();
+        let served = self.served;
+        let per_gpu = served.output_rate() / gpus as f64;
+        let mut layout = vec![format!("tensor {}", plan.tensor)];
+        let degrees =
+            [("pipeline", plan.pipeline), ("expert", plan.expert), ("attention data", plan.attention_data)];
+        layout.extend(
+            degrees.iter().filter(|(_, degree)| *degree > 1).map(|(name, degree)| format!("{name} {degree}")),
+        );
+        let experts = match plan.expert_weights == plan.weights {
+            true => String::new(),
+            false => format!(", experts {}", plan.expert_weights),
+        };
+        let memory = &self.instance.memory;
+        let most = self.instance.most_memory(served);
+        let gpu = &self.cluster.node.gpu;
+        let blocks = served.samples.iter().map(|sample| sample.blocks).max().unwrap_or(0);
+        let held =
+            100.0 * (blocks * self.instance.limits.block) as f64 / self.instance.capacity.max(1) as f64;
+        let mut text = format!(
+            "{} ({:.1}B parameters) on {} {} with {}: {}, weights {}{experts}, cache {}\n\n",
+            self.model.name,
+            self.model.parameters() as f64 / 1e9,
+            gpus,
+            gpu.name,
+            plan.engine.name,
+            layout.join(" × "),
+            plan.weights,
+            plan.cache
+        );
+        let figure = |time: f64| format!("{time:.2}");
+        let spreads = self.spreads();
+        text += &Table::of(&spreads)
+            .left("in ms", |spread: &Spread| spread.name)
+            .right("mean", move |spread| figure(spread.mean))
+            .right("P50", move |spread| figure(spread.quantiles[0]))
+            .right("P90", move |spread| figure(spread.quantiles[1]))
+            .right("P99", move |spread| figure(spread.quantiles[2]))
+            .right("80 % range of the mean", move |spread| match spread.range {
+                Some([low, high]) => format!("{low:.2} to {high:.2}"),
+                None => "nothing like it was measured".into(),
+            })
+            .text();
+        text += &format!(
+            "\nthroughput  {:.1} output tokens/s ({per_gpu:.1} per GPU), {:.1} tokens/s with prompts, {:.2} requests/s\n\
+             requests    {} in {:.2} s, {} steps, at most {} sequences at once, {} preemptions\n\
+             memory      {} of {} on the fullest GPU: weights {}, working {}, cache {} ({held:.0} % of {} tokens at most)\n",
+            served.output_rate(),
+            served.total_rate(),
+            served.request_rate(),
+            served.requests.len(),
+            served.duration.get(),
+            served.steps,
+            served.most_running,
+            served.preemptions,
+            gib(most),
+            gib(gpu.memory.value),
+            gib(memory.weights),
+            gib(memory.working),
+            gib(memory.cache),
+            self.instance.capacity,
+        );
+        let parts: Vec<(&str, Seconds)> =
+            self.step.parts.iter().map(|(part, time)| (part.name(), *time)).collect();
+        let whole = self.step.gpu();
+        text += &format!(
+            "\nA step of {} sequences that compute a token each, with {} tokens before it: {:.3} ms, {} kernels\n",
+            self.typical.decodes,
+            self.typical.history,
+            1e3 * self.step.total.get(),
+            self.step.kernels
+        );
+        text += &Table::of(&parts)
+            .left("part", |(name, _): &(&str, Seconds)| name)
+            .right("ms", |(_, time)| format!("{:.3}", 1e3 * time.get()))
+            .right("%", move |(_, time)| format!("{:.1}", 100.0 * (*time / whole)))
+            .text();
+        text
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        let plan = self.instance.steps.plan();
+        let served = self.served;
+        let memory = &self.instance.memory;
+        let mut answer = json!({
+            "model": self.model.name,
+            "gpu": self.cluster.node.gpu.name,
+            "gpus": plan.gpus(),
+            "engine": plan.engine.name,
+            "tensor": plan.tensor,
+            "pipeline": plan.pipeline,
+            "expert": plan.expert,
+            "attention_data": plan.attention_data,
+            "weights": plan.weights,
+            "expert_weights": plan.expert_weights,
+            "cache": plan.cache,
+            "output_tokens_per_s": served.output_rate(),
+            "output_tokens_per_s_per_gpu": served.output_rate() / plan.gpus() as f64,
+            "total_tokens_per_s": served.total_rate(),
+            "requests_per_s": served.request_rate(),
+            "requests": served.requests.len(),
+            "duration_s": served.duration.get(),
+            "steps": served.steps,
+            "most_running": served.most_running,
+            "preemptions": served.preemptions,
+            "memory_bytes": self.instance.most_memory(served).get(),
+            "weights_bytes": memory.weights.get(),
+            "kv_capacity_tokens": self.instance.capacity,
+            "step": {
+                "sequences": self.typical.decodes,
+                "history": self.typical.history,
+                "time_s": self.step.total.get(),
+                "kernels": self.step.kernels,
+                "parts_s": self.step.parts.iter().map(|(part, time)| (part.name(), time.get())).collect::<std::collections::BTreeMap<_, _>>(),
+            },
+        });
+        for Spread { key, mean, quantiles: [p50, p90, p99], range, .. } in self.spreads() {
+            answer[key] = json!({ "mean": mean, "p50": p50, "p90": p90, "p99": p99, "range_of_mean": range });
+        }
+        answer
+    }
+}
+
+/// Says why nothing is served.
+pub fn does_not_fit(reason: &str, memory: &MemoryUse, cluster: &Cluster) -> String {
+    format!(
+        "Does not fit: {reason}.\nOf {} on a GPU weights take {}, activations, logits and libraries {}; that leaves {} for the \
+         cache.\nMore tensor or pipeline ranks, or weights or a cache of fewer bits, leave more.\n",
+        gib(cluster.node.gpu.memory.value),
+        gib(memory.weights),
+        gib(memory.working),
+        gib(memory.cache)
+    )
+}
+
+fn gib(bytes: Bytes) -> String {
+    format!("{:.1} GiB", bytes.as_gib())
+}
