@@ -1,0 +1,214 @@
+//! Simulated serving against closed forms, against itself step by step, and against two measured runs.
+
+use trainwright_sim::serving::{
+    Batch, Instance, Limits, Load, Policy, Queue, Request, Served, StepModel, memory, policy, serve,
+};
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::model::Model;
+use trainwright_spec::model::preset::preset;
+use trainwright_spec::serving::{Engine, ServingPlan};
+use trainwright_spec::units::Seconds;
+
+fn setup(model: &str, cluster: &str, engine: &str, tensor: usize) -> (Model, Cluster, ServingPlan) {
+    let plan = ServingPlan::new(Engine::from_name(engine).unwrap()).with_tensor(tensor);
+    (preset(model).unwrap(), Cluster::from_name(cluster).unwrap(), plan)
+}
+
+/// Numbers below a limit, the same in every run.
+fn random(state: &mut u64, limit: u64) -> u64 {
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    (*state >> 33) % limit
+}
+
+#[test]
+fn a_tokens_cache_is_what_its_closed_form_says() {
+    // 2 x 36 blocks x 8 heads x 128 x 2 B a token: 4.5 GiB for 32,768 tokens, as Mooncake prints for Qwen3-8B.
+    let (model, cluster, plan) = setup("qwen3-8b", "dgx-h100", "vllm-v1", 1);
+    let held = memory(&model, &plan, &cluster, 2048, 1).unwrap();
+    assert_eq!((32_768.0 * held.token).as_gib(), 4.5);
+    // Latent: (512 + 64) x 61 blocks x 2 B, on every tensor rank.
+    let (model, cluster, plan) = setup("deepseek-v3", "dgx-h200", "sglang", 8);
+    assert_eq!(memory(&model, &plan, &cluster, 2048, 1).unwrap().token.get(), 576.0 * 61.0 * 2.0);
+    // vLLM printed room for 41,408 tokens on an RTX 4090 with a budget of 2,048 tokens and 256 sequences.
+    let (model, cluster, plan) = setup("llama-3-8b", "rtx-4090", "vllm-v1", 1);
+    let capacity = memory(&model, &plan, &cluster, 2048, 256).unwrap().capacity() as f64;
+    assert!((capacity / 41_408.0 - 1.0).abs() < 0.15, "{capacity}");
+}
+
+#[test]
+fn prompts_alone_wait_as_in_a_queue_with_one_server() {
+    // Answers of one token: the engine serves one prompt of 8,192 tokens after the other, in random arrival M/D/1.
+    let (model, cluster, mut plan) = setup("llama-3-8b", "dgx-h100", "vllm-v1", 1);
+    plan.engine.host.request.value = Seconds::ZERO;
+    let mut steps = StepModel::new(&model, &plan, &cluster).unwrap();
+    let one = Batch { chunks: 1, queries: 8192, sampled: 1, ..Batch::default() };
+    let time = steps.time(&one).unwrap().get();
+    for load in [0.3, 0.6, 0.8] {
+        let rate = load / time;
+        let (mut state, mut arrival) = (7, 0.0);
+        let request = |_| {
+            let drawn = (random(&mut state, 1 << 30) as f64 + 0.5) / f64::from(1 << 30);
+            arrival -= drawn.ln() / rate;
+            Request { arrival: Seconds::new(arrival), input: 8192, output: 1 }
+        };
+        let load_of = Load::Open((0..40_000).map(request).collect());
+        let limits = Limits { sequences: 1, tokens: 8192, block: 16 };
+        let served = serve(&mut steps, policy("token-budget").unwrap(), limits, 1 << 20, &load_of).unwrap();
+        let expected = time + rate * time * time / (2.0 * (1.0 - rate * time));
+        let error = served.mean_ttft().get() / expected - 1.0;
+        assert!(error.abs() < 0.05, "load {load}: {:?}, not {expected}", served.mean_ttft());
+    }
+}
+
+#[test]
+fn clients_get_what_their_waits_leave() {
+    // A closed loop: requests/s = clients / (mean latency), less the end when clients have no more to ask.
+    let (model, cluster, plan) = setup("llama-3-8b", "dgx-h100", "vllm-v1", 1);
+    let load = Load::closed(32, 40, 512, 128);
+    let mut instance = Instance::new(&model, &plan, &cluster, &load, None).unwrap();
+    let served = instance.serve(&load).unwrap();
+    let expected = 32.0 / served.mean_latency().get();
+    assert!((served.request_rate() / expected - 1.0).abs() < 0.03, "{} {expected}", served.request_rate());
+}
+
+/// Every request has its tokens, in order of time.
+fn is_whole(served: &Served, load: &Load, name: &str) {
+    assert_eq!(served.requests.len(), load.requests().len());
+    for (request, asked) in served.requests.iter().zip(load.requests()) {
+        assert_eq!((request.input, request.output), (asked.input, asked.output), "{name}");
+        assert!(request.first > request.arrival && request.last >= request.first, "{name}: {request:?}");
+        assert!(request.last <= served.duration, "{name}: {request:?}");
+        assert_eq!(request.output > 1, request.last > request.first, "{name}: {request:?}");
+    }
+}
+
+#[test]
+fn every_policy_serves_every_request_within_the_cache() {
+    let (model, cluster, plan) = setup("llama-3-8b", "dgx-h100", "vllm-v1", 1);
+    let mut steps = StepModel::new(&model, &plan, &cluster).unwrap();
+    let mut state = 3;
+    let mut preemptions = 0;
+    for case in 0..60 {
+        let name = ["token-budget", "prefill-first", "in-flight", "static"][case % 4];
+        let mut arrival = 0.0;
+        let requests: Vec<Request> = (0..80)
+            .map(|_| {
+                arrival += random(&mut state, 1000) as f64 * 1e-4;
+                let [input, output] = [1500, 200].map(|most| 1 + random(&mut state, most) as usize);
+                Request { arrival: Seconds::new(arrival), input, output }
+            })
+            .collect();
+        let capacity = 1800 + random(&mut state, 8000) as usize;
+        let limits =
+            Limits { sequences: 1 + random(&mut state, 40) as usize, tokens: 256 << (case % 5), block: 16 };
+        let load = Load::Open(requests);
+        let served = serve(&mut steps, policy(name).unwrap(), limits, capacity, &load).unwrap();
+        is_whole(&served, &load, name);
+        for sample in &served.samples {
+            assert!(
+                sample.blocks <= capacity / 16 && sample.running <= limits.sequences,
+                "{name}: {sample:?}"
+            );
+        }
+        preemptions += served.preemptions;
+        assert!(served.preemptions == 0 || !["in-flight", "static"].contains(&name), "{name}");
+    }
+    assert!(preemptions > 20, "caches were never full");
+}
+
+#[test]
+fn steps_in_strides_take_what_they_take_one_by_one() {
+    let (model, cluster, plan) = setup("llama-3-8b", "dgx-h100", "vllm-v1", 1);
+    let mut steps = StepModel::new(&model, &plan, &cluster).unwrap();
+    for name in ["token-budget", "prefill-first", "in-flight", "static"] {
+        let requests = (0..50).map(|index| Request {
+            arrival: Seconds::new(f64::from(index) * 0.05),
+            input: 100 + 37 * (index as usize % 11),
+            output: 50 + 91 * (index as usize % 7),
+        });
+        let load = Load::Open(requests.collect());
+        let limits = Limits { sequences: 24, tokens: 2048, block: 16 };
+        let quick = serve(&mut steps, policy(name).unwrap(), limits, 100_000, &load).unwrap();
+        let slow = one_by_one(&mut steps, policy(name).unwrap(), limits, 100_000, &load);
+        let error = quick.duration / slow - 1.0;
+        assert!(error.abs() < 2e-3, "{name}: {:?}, one by one {slow:?}", quick.duration);
+    }
+}
+
+/// The twin: asks the policy for every step.
+fn one_by_one(
+    steps: &mut StepModel,
+    policy: &dyn Policy,
+    limits: Limits,
+    capacity: usize,
+    load: &Load,
+) -> Seconds {
+    let mut queue = Queue::new(load.requests(), limits, capacity);
+    let request_time = steps.plan().engine.host.request.value;
+    let (mut now, mut next) = (Seconds::ZERO, 0);
+    loop {
+        while let Some(request) = load.requests().get(next)
+            && request.arrival + request_time <= now
+        {
+            queue.waiting.push_back(next);
+            next += 1;
+        }
+        let works = policy.next(&mut queue);
+        if works.is_empty() {
+            match load.requests().get(next) {
+                Some(request) => now = now.max(request.arrival + request_time),
+                None => return now,
+            }
+            continue;
+        }
+        let mut batch = Batch::default();
+        let (mut before, mut history) = (0, 0);
+        for work in &works {
+            let state = queue.sequences[work.sequence];
+            if state.decodes() {
+                (batch.decodes, history) = (batch.decodes + 1, history + state.computed);
+            } else {
+                (batch.chunks, batch.queries) = (batch.chunks + 1, batch.queries + work.tokens);
+                before += state.computed;
+            }
+            batch.sampled += usize::from(state.left() == work.tokens);
+        }
+        batch.before = before / batch.chunks.max(1);
+        batch.history = history / batch.decodes.max(1);
+        now += steps.time(&batch).unwrap();
+        queue.carry_out(&works);
+    }
+}
+
+#[test]
+fn two_measured_runs_of_vllm_end_when_they_are_forecast_to() {
+    // Each request's arrival, lengths and times: traces/published/inference/requests.csv.
+    let text = std::fs::read_to_string("../traces/published/inference/requests.csv").unwrap();
+    let check = |run: &str, cluster: &str, sequences: usize, most: [f64; 2]| {
+        let rows: Vec<Vec<f64>> = text
+            .lines()
+            .filter(|line| line.starts_with(run))
+            .map(|line| line.split(',').skip(2).map(|cell| cell.parse().unwrap()).collect())
+            .collect();
+        assert_eq!(rows.len(), 300);
+        let mean = |of: &dyn Fn(&[f64]) -> f64| rows.iter().map(|row| of(row)).sum::<f64>() / 300.0;
+        // arrival, input, output, queued, scheduled, first, last
+        let latency = mean(&|row| row[6] - row[3]);
+        let tpot = mean(&|row| (row[6] - row[5]) / (row[2] - 1.0).max(1.0));
+        let (model, cluster, mut plan) = setup("llama-3-8b", cluster, "vllm-v1", 1);
+        plan.engine.batching.max_tokens.value = 2048;
+        let requests = rows.iter().map(|row| Request {
+            arrival: Seconds::new(row[0]),
+            input: row[1] as usize,
+            output: row[2] as usize,
+        });
+        let load = Load::Open(requests.collect());
+        let mut instance = Instance::new(&model, &plan, &cluster, &load, Some(sequences)).unwrap();
+        let served = instance.serve(&load).unwrap();
+        is_whole(&served, &load, run);
+        let errors = [served.mean_latency().get() / latency - 1.0, served.mean_tpot().get() / tpot - 1.0];
+        assert!(errors[0].abs() < most[0] && errors[1].abs() < most[1], "{run}: {errors:?}");
+    };
+    check("RTX4090-Llama-3.1-8B", "rtx-4090", 256, [0.06, 0.2]);
+    check("RTXPRO6000-Llama-3.1-8B", "rtx-pro-6000-8", 128, [0.15, 0.12]);
+}
