@@ -6,7 +6,7 @@ use trainwright_evidence::statistics::{mean, quantile};
 use trainwright_sim::serving::{Batch, Instance, MemoryUse, Served, ServedRequest, StepTime};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::Model;
-use trainwright_spec::serving::{ServingRange, ServingRanges};
+use trainwright_spec::serving::ServingRanges;
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// A served load.
@@ -36,35 +36,38 @@ struct Spread {
     range: Option<[f64; 2]>,
 }
 
-/// `figure` is the catalog's name of the range.
+/// `range` gives the ends of the mean's range, both in ms.
 fn spread(
-    [name, key, figure]: [&'static str; 3],
-    engine: &str,
+    [name, key]: [&'static str; 2],
     times: impl Iterator<Item = Seconds>,
+    range: impl Fn(f64) -> Option<[f64; 2]>,
 ) -> Spread {
     let times: Vec<f64> = times.map(|time| 1e3 * time.get()).collect();
     let mean = if times.is_empty() { 0.0 } else { mean(&times) };
     let of = |part: f64| if times.is_empty() { 0.0 } else { quantile(&times, part) };
-    let range = ServingRanges::of_catalog().of(figure, engine);
-    let ends = |range: &ServingRange| [mean * range.low, mean * range.high];
-    Spread { name, key, mean, quantiles: [0.5, 0.9, 0.99].map(of), range: range.map(ends) }
+    Spread { name, key, mean, quantiles: [0.5, 0.9, 0.99].map(of), range: range(mean) }
 }
 
 impl Answer<'_> {
     fn spreads(&self) -> [Spread; 3] {
         let engine = &self.instance.steps.plan().engine.name;
         let requests = || self.served.requests.iter();
+        let ranges = ServingRanges::of_catalog();
+        let of = |figure: &'static str| {
+            move |mean: f64| ranges.of(figure, engine).map(|range| [mean * range.low, mean * range.high])
+        };
+        let ttft =
+            spread(["time to first token", "ttft_ms"], requests().map(ServedRequest::ttft), of("ttft"));
+        let first = ttft.mean;
+        let of_latency = |mean: f64| ranges.of_latency(engine, [first, mean]);
+        let tpot = requests().filter_map(ServedRequest::tpot);
         [
-            spread(["time to first token", "ttft_ms", "ttft"], engine, requests().map(ServedRequest::ttft)),
+            ttft,
+            spread(["time per output token", "tpot_ms"], tpot, of("tpot")),
             spread(
-                ["time per output token", "tpot_ms", "tpot"],
-                engine,
-                requests().filter_map(ServedRequest::tpot),
-            ),
-            spread(
-                ["time to last token", "e2e_latency_ms", "latency"],
-                engine,
+                ["time to last token", "e2e_latency_ms"],
                 requests().map(ServedRequest::latency),
+                of_latency,
             ),
         ]
     }

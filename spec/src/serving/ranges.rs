@@ -61,6 +61,18 @@ impl ServingRanges {
         format!("# Written by `trainwright fit --inference`.\n{text}")
     }
 
+    /// The ends of the range of a latency. An engine without a range of it has those of its parts: the time to the first token, and
+    /// the rest at the pace of its tokens. `None` if these have none.
+    pub fn of_latency(&self, engine: &str, [ttft, latency]: [f64; 2]) -> Option<[f64; 2]> {
+        let own = self.ranges.iter().find(|range| range.figure == "latency" && range.engine == engine);
+        if let Some(range) = own {
+            return Some([latency * range.low, latency * range.high]);
+        }
+        let (first, later) = (self.of("ttft", engine)?, self.of("tpot", engine)?);
+        let rest = (latency - ttft).max(0.0);
+        Some([ttft * first.low + rest * later.low, ttft * first.high + rest * later.high])
+    }
+
     /// The range of a figure for an engine, else for all of them; `None` if the figure has none.
     pub fn of(&self, figure: &str, engine: &str) -> Option<&ServingRange> {
         let of =
@@ -80,6 +92,10 @@ mod tests {
         assert_eq!(ranges.of("tpot", "z9"), Some(any));
         assert!(any.low < 1.0 && any.high > 1.0, "{any:?}");
         assert_eq!(ranges.of("colour", "any"), None);
+        let (first, later) = (ranges.of("ttft", "z9").unwrap(), ranges.of("tpot", "z9").unwrap());
+        let [low, high] = ranges.of_latency("z9", [10.0, 110.0]).unwrap();
+        assert!((low - (10.0 * first.low + 100.0 * later.low)).abs() < 1e-9);
+        assert!((high - (10.0 * first.high + 100.0 * later.high)).abs() < 1e-9);
         assert_eq!(&ServingRanges::from_toml(&ranges.to_toml(), "written").unwrap(), ranges);
     }
 }

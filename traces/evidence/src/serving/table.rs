@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use thiserror::Error;
-use trainwright_spec::serving::{ServingRange, ServingRanges};
+use trainwright_spec::serving::ServingRanges;
 
 /// The columns that a table must have.
 const NEEDED: [&str; 5] = ["model_name", "gpu", "engine", "input_len", "output_len"];
@@ -112,11 +112,13 @@ impl ServingTable {
 fn figure_cells(figure: &Figure, forecast: Option<&ServingForecast>, ranges: &ServingRanges) -> [String; 3] {
     let Some(forecast) = forecast else { return [const { String::new() }; 3] };
     let expected = (figure.of)(forecast);
-    let range = ranges.of(figure.range, &forecast.engine);
-    let end = |end: fn(&ServingRange) -> f64| {
-        range.map(|range| format!("{:.6}", expected * end(range))).unwrap_or_default()
+    let ends = match figure.range {
+        "latency" => ranges
+            .of_latency(&forecast.engine, [forecast.ttft, forecast.latency].map(|time| 1e3 * time.get())),
+        name => ranges.of(name, &forecast.engine).map(|range| [expected * range.low, expected * range.high]),
     };
-    [format!("{expected:.6}"), end(|range| range.low), end(|range| range.high)]
+    let end = |index: usize| ends.map(|ends| format!("{:.6}", ends[index])).unwrap_or_default();
+    [format!("{expected:.6}"), end(0), end(1)]
 }
 
 /// The columns that a forecast adds.
