@@ -8,7 +8,7 @@ use crate::question::{Breadth, Pins, Question};
 use crate::risk::Risk;
 use crate::space::LegalCandidates;
 use trainwright_lower::memory::plan_memory;
-use trainwright_spec::cluster::Cluster;
+use trainwright_spec::cluster::{Cluster, Others};
 use trainwright_spec::job::Job;
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
@@ -167,10 +167,14 @@ fn stages_with_two_copies_fill_the_memory_of_both_ranks_and_no_more() {
     };
     let (mut plans, mut recomputed, mut infeasible) = (0, 0, 0);
     for quarters in 32..60 {
-        let mut question = question("llama-7b", "dgx-h100", 2048, 8, pins.clone());
+        let mut question = question("llama-7b", "dgx-h100:2", 2048, 8, pins.clone());
         question.model.blocks[0].count = 5;
-        question.cluster.node.gpus.value = 4;
-        question.cluster.node.gpu.memory.value = Bytes::GIB * (f64::from(quarters) / 4.0);
+        question.cluster.node.gpus.value = 2;
+        // The second copies of the first stages are on ranks with less memory.
+        let mut smaller = question.cluster.node.clone();
+        smaller.gpu.memory.value = Bytes::GIB * (f64::from(quarters) / 4.0);
+        question.cluster.node.gpu.memory.value = Bytes::GIB * 24.0;
+        question.cluster.others.push(Others { nodes: 1, node: smaller });
         for (candidate, staged) in staged(&question) {
             let words =
                 format!("{quarters} quarters of a GiB, {}: {}", candidate.schedule, candidate.words());
