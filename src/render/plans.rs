@@ -176,7 +176,7 @@ fn numbers_of_nodes(nodes: &NodeCounts) -> String {
     let mut words = format!("Numbers of nodes: {searched} searched");
     if nodes.too_slow > 0 {
         words
-            .push_str(&format!("; {} cannot be faster by their lower bound", count(nodes.too_slow, "other")));
+            .push_str(&format!("; {} cannot be faster, by a lower bound", count(nodes.too_slow, "other")));
     }
     if nodes.unseen > 0 {
         words.push_str(&format!("; {} not looked at", count(nodes.unseen, "other")));
