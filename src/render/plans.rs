@@ -175,8 +175,7 @@ fn numbers_of_nodes(nodes: &NodeCounts) -> String {
     let searched = nodes.searched.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let mut words = format!("Numbers of nodes: {searched} searched");
     if nodes.too_slow > 0 {
-        words
-            .push_str(&format!("; {} cannot be faster, by a lower bound", count(nodes.too_slow, "other")));
+        words.push_str(&format!("; {} cannot be faster, by a lower bound", count(nodes.too_slow, "other")));
     }
     if nodes.unseen > 0 {
         words.push_str(&format!("; {} not looked at", count(nodes.unseen, "other")));

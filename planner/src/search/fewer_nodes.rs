@@ -8,8 +8,8 @@
 //! numbers with legal layouts ─► the most promising first ─► those with bounds below the best so far are searched
 //! ```
 //!
-//! `DENSE` numbers are looked at one by one from above, those below in steps of a `SPARSE`-th. A search with another number of
-//! nodes begins with the best time so far, so that most end with their layouts' bounds.
+//! Some numbers are looked at one by one from above, those below in steps: see `Spacing`. A search with another number of nodes
+//! begins with the best time so far, so that most end with their layouts' bounds.
 
 use super::clock::Clock;
 use super::node_orders::with_ranked;
@@ -22,11 +22,19 @@ use crate::verdict::{
 };
 use trainwright_spec::units::Seconds;
 
-/// How many numbers of nodes with legal layouts are looked at one by one.
-const DENSE: usize = 48;
+/// Which numbers of nodes are looked at.
+struct Spacing {
+    /// How many with legal layouts one by one.
+    dense: usize,
+    /// The part by which those below differ at least.
+    sparse: usize,
+}
 
-/// The part by which the numbers below these differ at least.
-const SPARSE: usize = 16;
+/// Those of a search that ends with its proof.
+const ALL: Spacing = Spacing { dense: 48, sparse: 16 };
+
+/// Those of a search with a time limit: layouts of a large cluster alone take hundredths of a second.
+const FEW: Spacing = Spacing { dense: 4, sparse: 2 };
 
 /// How many numbers of nodes are searched while no plan fits.
 const HOPES: usize = 8;
@@ -82,11 +90,12 @@ pub(super) fn plan_up_to(
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Verdict, PlannerError> {
     let given = question.cluster.nodes;
+    let spacing = if clock.is_limited() { FEW } else { ALL };
     let mut known = None;
     // Half of a limited time is enough for a number of nodes that looks worse than another.
     let time = match clock.is_limited() && !clock.seeks_first_plan() {
         true => {
-            let (counts, _) = known.insert(looked_at(question));
+            let (counts, _) = known.insert(looked_at(question, FEW));
             let promised = Count::of(question, given).map(|all| all.promised);
             let looks_worse = |all| counts.first().is_some_and(|fewer| fewer.promised < all);
             if promised.is_some_and(looks_worse) { clock.share(2) } else { *clock }
@@ -102,7 +111,7 @@ pub(super) fn plan_up_to(
         Some(answer) if clock.seeks_first_plan() => return Ok(answer),
         answer => answer,
     };
-    let (mut counts, skipped) = known.unwrap_or_else(|| looked_at(question));
+    let (mut counts, skipped) = known.unwrap_or_else(|| looked_at(question, spacing));
     let (first, answer) = match answer {
         Some(answer) if counts.is_empty() => return Ok(answer),
         Some(answer) => (question.clone(), answer),
@@ -180,12 +189,12 @@ pub(super) fn plan_up_to(
 }
 
 /// The numbers of nodes below the given one that have legal layouts, the most promising first; and those that were skipped.
-fn looked_at(question: &Question) -> (Vec<Count>, Vec<usize>) {
+fn looked_at(question: &Question, Spacing { dense, sparse }: Spacing) -> (Vec<Count>, Vec<usize>) {
     let mut counts: Vec<Count> = Vec::new();
     let mut skipped = Vec::new();
     for nodes in (1..question.cluster.nodes).rev() {
-        let is_near = |last: &Count| (last.nodes() - nodes) * SPARSE < last.nodes();
-        if counts.len() >= DENSE && counts.last().is_some_and(is_near) {
+        let is_near = |last: &Count| (last.nodes() - nodes) * sparse < last.nodes();
+        if counts.len() >= dense && counts.last().is_some_and(is_near) {
             skipped.push(nodes);
             continue;
         }
