@@ -131,6 +131,9 @@ pub struct PlanArguments {
     /// Stop after this number of seconds with the best plans so far, as Ctrl-C does; 0 stops with the first plan
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     pub time_limit: Option<f64>,
+    /// Use every node. Without it, `--space auto` leaves nodes unused where a plan with fewer is faster
+    #[arg(long)]
+    pub all_nodes: bool,
     /// How many plans to list, 5 at most
     #[arg(long, value_name = "N", default_value = "5", value_parser = plans, allow_negative_numbers = true)]
     pub top: usize,

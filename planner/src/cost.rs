@@ -20,5 +20,6 @@ pub(crate) use cost_model::CostModel;
 pub(crate) use in_flight::Peak;
 pub(crate) use layer_cost::{LayerCost, ModelCost, Parameters};
 pub(crate) use layout_costs::LayoutCosts;
+pub(crate) use outlooks::Outlooks;
 pub(crate) use pipelines::{PipelineKey, enough_microbatches};
 pub(crate) use shared_cache::SharedCache;

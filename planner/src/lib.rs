@@ -57,10 +57,10 @@ mod verdict;
 pub use explain::sensitivity;
 pub use question::{Breadth, Pins, Question};
 pub use risk::{MemoryLimit, Order, Risk};
-pub use search::{Bounds, Scope, plan, plan_until, plan_within};
+pub use search::{Bounds, Nodes, Scope, plan, plan_until, plan_within};
 pub use space::{PinChoice, pin_choices};
 pub use trainwright_sim::Stop;
 pub use verdict::{
-    Alternative, BrokenLimit, Finalist, Found, FrontPoint, Infeasible, KEPT, PlannerError, Progress, Ranked,
-    Search, Sensitivity, Verdict,
+    Alternative, BrokenLimit, Finalist, Found, FrontPoint, Infeasible, KEPT, NodeCounts, PlannerError,
+    Progress, Ranked, Search, Sensitivity, Verdict, WithAllNodes,
 };

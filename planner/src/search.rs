@@ -1,6 +1,7 @@
 //! The planner from question to verdict: explores the space, forecasts the best plans, and explains them.
 
 mod clock;
+mod fewer_nodes;
 mod forecasts;
 mod node_orders;
 #[cfg(test)]
@@ -13,6 +14,7 @@ use crate::question::{Breadth, Pins, Question};
 use crate::space::{OFFLOAD, tried_offload};
 use crate::verdict::{Found, KEPT, PlannerError, Progress, Ranked, Verdict};
 use clock::Clock;
+use fewer_nodes::plan_up_to;
 use forecasts::{first_forecast, ranked};
 use node_orders::{best_of, node_orders};
 use trainwright_sim::Stop;
@@ -24,21 +26,32 @@ pub struct Scope {
     /// How long; `None`: until nothing that is left can be among the proved. Zero: until there is a plan, however long that
     /// takes. Forecasts of the plans are part of the time.
     pub time: Option<Seconds>,
-    /// How many of the ranked plans are proved: no other is faster than the last of these. The rest are the best of those
-    /// that were seen on the way.
+    /// How many of the ranked plans are proved: no other with the first one's number of nodes is faster than the last of these.
+    /// The rest are the best of those that were seen on the way.
     pub proved: usize,
     /// Whether it says what became of the choices that one would expect.
     pub alternatives: bool,
+    /// Which nodes plans use.
+    pub nodes: Nodes,
+}
+
+/// Which nodes of a cluster plans use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nodes {
+    /// All.
+    All,
+    /// All, or the first of them where a plan with fewer is faster. Nodes of several kinds are all used.
+    UpToAll,
 }
 
 impl Scope {
     /// The best plan.
-    pub const BEST: Scope = Scope { time: None, proved: 1, alternatives: false };
+    pub const BEST: Scope = Scope { time: None, proved: 1, alternatives: false, nodes: Nodes::All };
 }
 
 impl Default for Scope {
     fn default() -> Self {
-        Self { time: None, proved: KEPT, alternatives: true }
+        Self { time: None, proved: KEPT, alternatives: true, nodes: Nodes::All }
     }
 }
 
@@ -77,6 +90,9 @@ pub fn plan_until(
 ) -> Result<Verdict, PlannerError> {
     let clock = Clock::new(scope.time, stop);
     let watch = |progress: Progress| watch(Progress { left: clock.left(), ..progress });
+    if scope.nodes == Nodes::UpToAll && !question.cluster.is_mixed() {
+        return plan_up_to(question, scope, &clock, &watch);
+    }
     if !question.cluster.is_mixed() {
         return plan_in_order(question, scope, &clock, &watch);
     }
@@ -181,7 +197,7 @@ fn plan_in_order(
     let ranked: Vec<Ranked> = ranked.into_iter().map(|(_, plan)| plan).collect();
     let front = front(&explored, space.model(), &ranked, &out_of_time)?;
     let finalists = finalists(&explored, space.model());
-    Ok(Verdict::Found(Found { ranked, tied, alternatives, front, finalists, search }))
+    Ok(Verdict::Found(Found { ranked, tied, alternatives, front, finalists, nodes: None, search }))
 }
 
 /// The question with offload, if it asks for what suits the model and leaves that choice to the planner.

@@ -78,8 +78,44 @@ pub struct Found {
     pub front: Vec<FrontPoint>,
     /// The fastest simulated plans of different meshes: see `sensitivity`.
     pub finalists: Vec<Finalist>,
+    /// Which numbers of nodes were searched; `None` if all nodes are used in any case.
+    pub nodes: Option<NodeCounts>,
     /// How the search went.
     pub search: Search,
+}
+
+/// The numbers of nodes that plans may use.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NodeCounts {
+    /// How many there are.
+    pub given: usize,
+    /// How many the first plan uses.
+    pub used: usize,
+    /// What is possible with all.
+    pub with_all: WithAllNodes,
+    /// Those that were searched, ascending; with others no layout is legal, or they are counted below.
+    pub searched: Vec<usize>,
+    /// How many others cannot have a faster plan, by a lower bound.
+    pub too_slow: usize,
+    /// How many others were not looked at.
+    pub unseen: usize,
+}
+
+/// What is possible with all nodes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WithAllNodes {
+    /// The best plan.
+    Best {
+        /// Its simulated step.
+        #[serde(rename = "step_time_s")]
+        step_time: Seconds,
+        /// The step time to order it by.
+        #[serde(rename = "ordered_by_s")]
+        expected: Seconds,
+    },
+    /// Nothing, and why.
+    Impossible(String),
 }
 
 /// A plan with its forecast.

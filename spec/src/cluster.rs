@@ -17,6 +17,7 @@ mod document;
 mod fabric;
 mod generation;
 mod kinds;
+mod part;
 mod processors;
 mod profile;
 mod read;

@@ -1,14 +1,14 @@
 //! `plan`: the fastest plans for a question.
 
 use super::pictures;
-use crate::arguments::PlanArguments;
+use crate::arguments::{PlanArguments, Space};
 use crate::error::{CliError, Outcome};
 use crate::inputs::calibration::confidence_of;
 use crate::progress::Bar;
 use crate::render::{json, plans, refusal, report};
 use crate::{inputs, output};
 use std::sync::atomic::{AtomicBool, Ordering};
-use trainwright_planner::{Found, Question, Ranked, Scope, Verdict, plan_until, sensitivity};
+use trainwright_planner::{Found, Nodes, Question, Ranked, Scope, Verdict, plan_until, sensitivity};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::units::Seconds;
@@ -41,7 +41,12 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     let question = inputs::question(&arguments.question, &arguments.pins, &arguments.risk)?;
     let verdict = {
         let bar = Bar::new();
-        let scope = Scope { time: arguments.time_limit.map(Seconds::new), ..Scope::default() };
+        let time = arguments.time_limit.map(Seconds::new);
+        let nodes = match arguments.pins.space {
+            Space::Auto if !arguments.all_nodes => Nodes::UpToAll,
+            _ => Nodes::All,
+        };
+        let scope = Scope { time, nodes, ..Scope::default() };
         plan_until(&question, scope, &|| ANSWER_NOW.load(Ordering::Relaxed), &|progress| {
             bar.search(&progress)
         })?

@@ -60,6 +60,8 @@ pub fn found(
         json!({
             "rank": rank,
             "ordered_by_s": ranked.expected,
+            "nodes": ranked.plan.cluster.nodes,
+            "gpus": ranked.plan.cluster.gpus(),
             "limited_by": ranked.limited_by,
             "estimate_s": ranked.estimate,
             "forecast": ranked.forecast,
@@ -74,6 +76,7 @@ pub fn found(
         "tied": found.tied,
         "alternatives": found.alternatives,
         "front": found.front,
+        "nodes": found.nodes,
         "sensitivity": sensitivity,
         "search": found.search,
     }))

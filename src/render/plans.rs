@@ -7,7 +7,9 @@ use super::words::{
     choices, count, gib, grouped, heading, job_in_words, memory_of_gpus, pairs, percent, recompute_cell,
     wrap, yes_no,
 };
-use trainwright_planner::{Found, MemoryLimit, Order, Question, Ranked, Search, Sensitivity};
+use trainwright_planner::{
+    Found, MemoryLimit, NodeCounts, Order, Question, Ranked, Search, Sensitivity, WithAllNodes,
+};
 use trainwright_sim::likeness::Confidence;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
@@ -24,7 +26,7 @@ pub fn page(
     let best = &found.ranked[0];
     let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&heading("Best plan"));
-    page.push_str(&headline(question, best, &confidence[0]));
+    page.push_str(&headline(question, found, &confidence[0]));
     page.push_str(&heading(&format!(
         "Best plans (memory in GiB of {}; bubble and exposed communication in % of the step)",
         gib(best.forecast.gpu_memory)
@@ -70,7 +72,8 @@ pub fn page(
     }
     page.push_str(&heading("Search"));
     page.push_str(&search(&found.search));
-    page.push_str(&proof(best, &found.search));
+    page.push_str(&found.nodes.as_ref().map_or_else(String::new, numbers_of_nodes));
+    page.push_str(&proof(best, found));
     page
 }
 
@@ -99,7 +102,10 @@ pub fn search(search: &Search) -> String {
 }
 
 /// What is proved of the best plan, and what is not.
-fn proof(best: &Ranked, search: &Search) -> String {
+fn proof(best: &Ranked, found: &Found) -> String {
+    let search = &found.search;
+    let all_seen = found.nodes.as_ref().is_none_or(|nodes| nodes.unseen == 0);
+    let space = if all_seen { "the space" } else { "the space with the numbers of nodes above" };
     let (Some(bound), Some(gap)) = (search.bound, search.gap(best.expected)) else { return String::new() };
     let others = match search.unseen {
         0 => {
@@ -110,9 +116,8 @@ fn proof(best: &Ranked, search: &Search) -> String {
     };
     // Rounded up: the gap is no larger.
     let gap = percent((gap * 1000.0).ceil() / 1000.0);
-    let proved = format!(
-        "Optimality gap ≤ {gap} %, proved: no plan of the space is expected to take less than {bound}"
-    );
+    let proved =
+        format!("Optimality gap ≤ {gap} %, proved: no plan of {space} is expected to take less than {bound}");
     [proved, format!("Not proved: that nothing within this gap is faster. {others}")]
         .map(|line| wrap(&line, 0))
         .concat()
@@ -126,7 +131,8 @@ fn power_of_ten(log10: f64) -> String {
     }
 }
 
-fn headline(question: &Question, best: &Ranked, confidence: &Confidence) -> String {
+fn headline(question: &Question, found: &Found, confidence: &Confidence) -> String {
+    let best = &found.ranked[0];
     let forecast = &best.forecast;
     let speed = format!(
         "{} a step, {} tokens/s ({} per GPU)",
@@ -137,13 +143,44 @@ fn headline(question: &Question, best: &Ranked, confidence: &Confidence) -> Stri
     let memory = format!("{} of {}", forecast.peak_memory, forecast.gpu_memory);
     let mut lines = vec![
         ("choices", choices(&best.plan)),
+        ("nodes", found.nodes.as_ref().and_then(|nodes| unused_nodes(nodes, best)).unwrap_or_default()),
         ("speed", speed),
         ("MFU", mfu(forecast)),
         ("HFU", hfu(forecast)),
         ("memory", format!("{memory} on the fullest GPU{}", memory_limit(question, best))),
     ];
     lines.extend(trust(forecast, confidence));
+    lines.retain(|(_, text)| !text.is_empty());
     pairs(lines)
+}
+
+/// How many nodes the best plan uses, and what all of them would give; `None` if it uses all.
+fn unused_nodes(nodes: &NodeCounts, best: &Ranked) -> Option<String> {
+    let NodeCounts { given, used, with_all, .. } = nodes;
+    let each = best.plan.cluster.node.gpus.value;
+    let gpus = |nodes: usize| grouped((nodes * each) as f64);
+    let all = match with_all {
+        WithAllNodes::Best { step_time, expected } => {
+            let slower = 100.0 * (*expected / best.expected - 1.0);
+            format!("with all nodes the best plan takes {step_time}, {slower:+.1} % expected")
+        }
+        WithAllNodes::Impossible(reason) => format!("with all nodes: {reason}"),
+    };
+    let part = format!("{used} of {given} ({} of {} GPUs)", gpus(*used), gpus(*given));
+    (used < given).then(|| format!("{part}; {all}"))
+}
+
+/// Which numbers of nodes were searched.
+fn numbers_of_nodes(nodes: &NodeCounts) -> String {
+    let searched = nodes.searched.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let mut words = format!("Numbers of nodes: {searched} searched");
+    if nodes.too_slow > 0 {
+        words.push_str(&format!("; {} cannot be faster, by a lower bound", count(nodes.too_slow, "other")));
+    }
+    if nodes.unseen > 0 {
+        words.push_str(&format!("; {} not looked at", count(nodes.unseen, "other")));
+    }
+    wrap(&words, 0)
 }
 
 /// How much of a GPU's memory plans may use, if not all.
@@ -188,12 +225,17 @@ fn ranking(question: &Question, ranked: &[Ranked]) -> String {
         |plan: &Plan| if plan.data_sharding == "none" { "-".into() } else { plan.data_sharding.clone() };
     let some = |degree: fn(&Mesh) -> usize| ranked.iter().any(|(_, ranked)| degree(&ranked.plan.mesh) > 1);
     let (context, experts) = (some(|mesh| mesh.context), some(|mesh| mesh.expert));
-    let mut table = Table::of(&ranked)
-        .right("#", |(place, _)| place)
+    let mut table = Table::of(&ranked).right("#", |(place, _)| place);
+    let mut legend = String::new();
+    if ranked.iter().any(|(_, ranked)| ranked.plan.cluster.nodes < question.cluster.nodes) {
+        table = table.right("nodes", |(_, ranked)| ranked.plan.cluster.nodes);
+        legend.push_str("nodes: those that a plan uses; ");
+    }
+    table = table
         .right("TP", |(_, ranked)| ranked.plan.mesh.tensor)
         .right("PP", |(_, ranked)| ranked.plan.mesh.pipeline)
         .right("DP", |(_, ranked)| ranked.plan.mesh.data);
-    let mut legend = String::from("TP, PP, DP: ranks of the tensor, pipeline and data axis; ");
+    legend.push_str("TP, PP, DP: ranks of the tensor, pipeline and data axis; ");
     if context {
         table = table.right("CP", |(_, ranked)| ranked.plan.mesh.context);
         legend.push_str("CP: ranks that share each sequence; ");

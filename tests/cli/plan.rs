@@ -295,10 +295,42 @@ fn a_cluster_that_no_mesh_fills_is_answered_with_one_that_has_a_mesh() {
             "plan --model llama-2-70b --cluster dgx-a100:{nodes} --seq 4096 --global-batch 1024 --time-limit 1"
         )
     };
-    let refused = folder.run(&question(250));
-    assert_eq!(refused.code, 3, "{}", refused.stderr);
-    let printed = refused.stderr + &refused.stdout;
-    assert!(printed.contains("no tensor x pipeline x data of 2000 GPUs"), "{printed}");
-    assert!(printed.contains("; 248 nodes (1984 GPUs) are the most below 250 that have one"), "{printed}");
+    for all in ["--all-nodes", "--space core"] {
+        let refused = folder.run(&format!("{} {all}", question(250)));
+        assert_eq!(refused.code, 3, "{}", refused.stderr);
+        let printed = refused.stderr + &refused.stdout;
+        assert!(printed.contains("no tensor x pipeline x data of 2000 GPUs"), "{printed}");
+        assert!(
+            printed.contains("; 248 nodes (1984 GPUs) are the most below 250 that have one"),
+            "{printed}"
+        );
+    }
     assert_eq!(folder.run(&format!("{} --tensor 8 --pipeline 31", question(248))).code, 0);
+    let answered = folder.run(&question(250).replace("--time-limit 1", "--time-limit 0"));
+    assert_eq!(answered.code, 0, "{}", answered.stderr);
+    assert!(answered.stdout.contains(" of 250 ("), "{}", answered.stdout);
+    assert!(answered.stdout.contains("no tensor x pipeline x data of 2000 GPUs"), "{}", answered.stdout);
+}
+
+/// 5 nodes of 8 GPUs have no good plan for 64 sequences.
+#[test]
+fn unused_nodes_are_named_and_the_plan_file_has_those_that_are_used() {
+    let folder = Folder::new();
+    let question = "plan --model gpt2 --cluster dgx-a100:5 --seq 1024 --global-batch 64";
+    let page = folder.run(&format!("{question} --out best.toml"));
+    assert_eq!(page.code, 0, "{}", page.stderr);
+    assert!(page.stdout.lines().all(|line| line.chars().count() <= 120), "{}", page.stdout);
+    let answer: Value = serde_json::from_str(&folder.run(&format!("{question} --json")).stdout).unwrap();
+    let best = &answer["plans"][0];
+    let used = best["nodes"].as_u64().unwrap();
+    assert!(used < 5, "{used}");
+    assert_eq!((&answer["nodes"]["used"], &answer["nodes"]["given"]), (&used.into(), &5.into()));
+    assert_eq!(best["gpus"], 8 * used);
+    assert!(page.stdout.contains(&format!("{used} of 5 ({} of 40 GPUs)", 8 * used)), "{}", page.stdout);
+    let simulated: Value = serde_json::from_str(&folder.run("simulate best.toml --json").stdout).unwrap();
+    assert_eq!(simulated["forecast"], best["forecast"]);
+    let all = folder.run(&format!("{question} --json --all-nodes"));
+    let all: Value = serde_json::from_str(&all.stdout).unwrap();
+    assert_eq!((&all["plans"][0]["nodes"], &all["nodes"]), (&5.into(), &Value::Null));
+    assert_eq!(answer["nodes"]["with_all"]["best"]["ordered_by_s"], all["plans"][0]["ordered_by_s"]);
 }

@@ -60,6 +60,20 @@ impl LeastWork {
         if self.is_measured { Seconds::ZERO } else { self.time(layout) * (1.0 - ROUNDING) }
     }
 
+    /// A time that no step is below with products of this precision, times the GPUs that it has, however many; zero where
+    /// kernels were measured.
+    ///
+    /// T = B F / R
+    ///
+    /// B sequences, F the FLOPs of all layers for a sequence, R as for `bound`, which divides the same work.
+    pub fn gpu_time(&self, precision: Precision) -> Seconds {
+        let rate = self.rates.iter().find(|(other, _)| *other == precision).map(|(_, rate)| *rate);
+        match rate.filter(|rate| *rate > FlopsPerSecond::ZERO && !self.is_measured) {
+            Some(rate) => self.all * self.global_batch as f64 / rate * (1.0 - ROUNDING),
+            None => Seconds::ZERO,
+        }
+    }
+
     /// That time, wherever it comes from.
     pub fn time(&self, layout: &Candidate) -> Seconds {
         let rate = self.rates.iter().find(|(precision, _)| *precision == layout.precision);

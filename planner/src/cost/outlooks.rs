@@ -5,7 +5,7 @@ use crate::question::Question;
 use crate::risk::Outlook;
 use std::collections::HashMap;
 use trainwright_sim::likeness::kind;
-use trainwright_spec::calibration::ranges::Spread;
+use trainwright_spec::calibration::ranges::{Kind, Spread};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::precision::Precision;
 
@@ -26,6 +26,17 @@ impl Outlooks {
                 .or_insert_with(|| Outlook::new(&question.risk, &kind(&layout.plan(question, Vec::new()))));
         }
         Self { by_kind, gpus }
+    }
+
+    /// The lowest ratio of expected to forecast time of plans with a layout's precision, on whatever nodes.
+    pub fn least_time(question: &Question, layout: &Candidate) -> f64 {
+        let kind = kind(&layout.plan(question, Vec::new()));
+        let of = |[tensor_over_nodes, context, several_nodes]: [bool; 3]| {
+            let spread = Spread { tensor_over_nodes, context, several_nodes };
+            Outlook::new(&question.risk, &Kind { spread, ..kind.clone() }).time
+        };
+        let spreads = (0..8).map(|number| [0, 1, 2].map(|bit| number >> bit & 1 == 1));
+        spreads.map(of).fold(f64::INFINITY, f64::min)
     }
 
     /// The outlook for a candidate or a plan with one of these layouts' kinds.

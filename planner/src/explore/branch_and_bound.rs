@@ -178,6 +178,20 @@ impl SearchSpace<'_> {
         goal: &Goal,
         watch: &(dyn Fn(Progress) + Sync),
     ) -> Result<Explored, PlannerError> {
+        self.explore_below(None, seeds, goal, watch)
+    }
+
+    /// The same where only plans that are expected to take less than `below` are of use.
+    ///
+    /// # Errors
+    /// As `plan`.
+    pub fn explore_below(
+        &self,
+        below: Option<Seconds>,
+        seeds: Vec<Seen>,
+        goal: &Goal,
+        watch: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Explored, PlannerError> {
         let layouts = self.by_promise().iter().filter(|index| (goal.layouts)(&self.legal.layouts[**index]));
         let mut unbounded: VecDeque<usize> = layouts.copied().collect();
         let total = unbounded.len();
@@ -188,7 +202,8 @@ impl SearchSpace<'_> {
         let mut explored = Explored { seen: seeds, ..Explored::default() };
         let mut heap: BinaryHeap<Branch> = BinaryHeap::new();
         loop {
-            let most = kept.get(goal.keep - 1).map(|time| Seconds::from(*time));
+            let last = kept.get(goal.keep - 1).map(|time| Seconds::from(*time));
+            let most = last.into_iter().chain(below).reduce(Seconds::min);
             for step in self.bound_layouts(&mut unbounded, goal, most)? {
                 match step {
                     Step::Left(branch) => unbounded.push_front(branch.position.0),

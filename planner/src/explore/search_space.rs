@@ -4,7 +4,7 @@ use super::branch_and_bound::Seen;
 use super::promise::Promise;
 use crate::bound::{LeastWork, LowerBounds};
 use crate::candidate::Candidate;
-use crate::cost::{CachedCosts, CostModel};
+use crate::cost::{CachedCosts, CostModel, Outlooks};
 use crate::question::Question;
 use crate::space::LegalCandidates;
 use crate::stages::Staged;
@@ -23,6 +23,8 @@ pub(crate) struct SearchSpace<'a> {
     pub least_times: Vec<Seconds>,
     /// The layouts, the most promising first.
     by_promise: Vec<usize>,
+    /// What a step with the most promising one takes about.
+    promised: Seconds,
     /// Whether there are several orders of ranks.
     pub(super) several_orders: bool,
     /// What came of candidates that differ in the order of ranks alone; `None` where that was stopped.
@@ -54,14 +56,33 @@ impl<'a> SearchSpace<'a> {
             legal.layouts.par_iter().map(times).unzip();
         let mut by_promise: Vec<usize> = (0..legal.layouts.len()).collect();
         by_promise.sort_by(|a, b| promised[*a].get().total_cmp(&promised[*b].get()));
+        let promised = by_promise.first().map_or(Seconds::ZERO, |index| promised[*index]);
         let several_orders = legal.layouts.iter().any(|layout| !layout.mesh.order.is_default());
         let (bounds, staged) = (LowerBounds::new(model), Mutex::default());
-        Ok(Self { legal, bounds, least_times, by_promise, several_orders, staged })
+        Ok(Self { legal, bounds, least_times, by_promise, promised, several_orders, staged })
     }
 
     /// The layouts, the most promising first.
     pub(super) fn by_promise(&self) -> &[usize] {
         &self.by_promise
+    }
+
+    /// What a step takes about, and what no step is expected to be below: both by sizes alone.
+    pub fn rough_times(&self) -> (Seconds, Seconds) {
+        let least = self.least_times.iter().copied().reduce(Seconds::min);
+        (self.promised, least.unwrap_or(Seconds::ZERO))
+    }
+
+    /// A time that no step is expected to be below times the GPUs that it has, however many nodes there are.
+    pub fn least_gpu_time(&self) -> Seconds {
+        let work = LeastWork::new(self.question());
+        let mut precisions: Vec<&Candidate> = self.legal.layouts.iter().collect();
+        precisions.sort_by_key(|layout| layout.precision);
+        precisions.dedup_by_key(|layout| layout.precision);
+        let least = |layout: &Candidate| {
+            work.gpu_time(layout.precision) * Outlooks::least_time(self.question(), layout)
+        };
+        precisions.into_iter().map(least).reduce(Seconds::min).unwrap_or(Seconds::ZERO)
     }
 
     /// Those of some candidates that are its own.

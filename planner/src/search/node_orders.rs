@@ -6,9 +6,8 @@
 
 use crate::explain::thinned;
 use crate::question::Question;
-use crate::verdict::{Alternative, Found, FrontPoint, KEPT, PlannerError, Ranked, Search, Verdict};
+use crate::verdict::{Alternative, Found, KEPT, PlannerError, Ranked, Search, Verdict};
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::units::Seconds;
 
 /// Kinds of which every order is tried; with more only the given one and the reverse.
 const MOST_ORDERED: usize = 3;
@@ -77,7 +76,6 @@ pub(super) fn best_of(
     };
     let least = step(&best);
     let mut best = Found { search: search.unwrap_or(best.search), ..best };
-    let mut front: Vec<FrontPoint> = std::mem::take(&mut best.front);
     for (cluster, other) in found {
         let kinds: Vec<&str> = cluster.kinds().map(|(_, node)| node.name.as_str()).collect();
         let Ranked { forecast, limited_by: limited, .. } = &other.ranked[0];
@@ -86,16 +84,20 @@ pub(super) fn best_of(
             choice: format!("{} in this order", kinds.join(", ")),
             reason: format!("{time}, {slower:+.1} %: {limited}"),
         });
-        best.ranked.extend(other.ranked);
-        front.extend(other.front);
+        best = with_ranked(best, other);
     }
-    let time = |step: Seconds| step.get();
-    best.tied = Ranked::sort(&mut best.ranked, |ranked| ranked);
-    best.ranked.truncate(KEPT);
-    best.tied = best.tied.min(KEPT);
-    front.sort_by(|a, b| time(a.expected).total_cmp(&time(b.expected)));
-    best.front = thinned(front);
     Ok(Verdict::Found(best))
+}
+
+/// An answer with the plans of another one among its own.
+pub(super) fn with_ranked(mut best: Found, other: Found) -> Found {
+    best.ranked.extend(other.ranked);
+    best.tied = Ranked::sort(&mut best.ranked, |ranked| ranked).min(KEPT);
+    best.ranked.truncate(KEPT);
+    best.front.extend(other.front);
+    best.front.sort_by(|a, b| a.expected.get().total_cmp(&b.expected.get()));
+    best.front = thinned(std::mem::take(&mut best.front));
+    best
 }
 
 #[cfg(test)]

@@ -299,16 +299,18 @@ const FEWER_NODES: usize = 64;
 
 /// The largest smaller number of nodes on which some layout is legal, of those that are looked at.
 fn fewer_nodes(question: &Question) -> Option<usize> {
-    if question.cluster.is_mixed() {
-        return None;
-    }
     let nodes = question.cluster.nodes;
-    let mut smaller = question.clone();
-    (nodes.saturating_sub(FEWER_NODES).max(1)..nodes).rev().find(|nodes| {
-        smaller.cluster.nodes = *nodes;
-        let drafts = extended(&smaller, LAYOUT, vec![Candidate::plainest(&smaller)]);
-        !drafts.is_empty() && check_layouts(&smaller, &drafts).is_ok()
-    })
+    let legal = |nodes: &usize| {
+        let cluster = question.cluster.with_fewer_nodes(*nodes);
+        cluster.is_some_and(|cluster| has_layouts(&Question { cluster, ..question.clone() }))
+    };
+    (nodes.saturating_sub(FEWER_NODES).max(1)..nodes).rev().find(legal)
+}
+
+/// Whether some layout is legal, with whatever pipeline and state.
+pub(crate) fn has_layouts(question: &Question) -> bool {
+    let drafts = extended(question, LAYOUT, vec![Candidate::plainest(question)]);
+    !drafts.is_empty() && check_layouts(question, &drafts).is_ok()
 }
 
 /// Those layouts whose step is not too long to be simulated, and why others are.

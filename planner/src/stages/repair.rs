@@ -36,7 +36,9 @@ pub(super) fn repair(
         if of(|rank| rank.needs) > of(|rank| rank.has) {
             return Some(Err(fullest));
         }
-        draft.move_block();
+        if !draft.move_block() {
+            break;
+        }
     }
     if !draft.fits() {
         return Some(Err(fullest));
@@ -138,9 +140,11 @@ impl<'a> Draft<'a> {
         self.ranks.iter().all(RankMemoryUse::fits)
     }
 
-    /// The rank that has a stage.
-    fn rank_of(&self, stage: usize) -> usize {
-        self.plan.schedule().rank_of(stage, self.plan.pipeline_shape())
+    /// The ranks that have a copy of a stage: one, or two where a schedule runs both ways.
+    fn ranks_of(&self, stage: usize) -> Vec<usize> {
+        let (schedule, shape) = (self.plan.schedule(), self.plan.pipeline_shape());
+        let copy = |copy: usize| schedule.rank_of(stage + copy * shape.stages(), shape);
+        (0..schedule.copies()).map(copy).collect()
     }
 
     /// The class of a block that stands on a stage.
@@ -162,26 +166,30 @@ impl<'a> Draft<'a> {
         self.problem.stages.iter().zip(&self.lengths).enumerate().map(of_stage).collect()
     }
 
-    /// Moves a block from the fullest rank to the emptiest: from the longest stage of the one to the shortest of the
-    /// other; among equals from the first, which holds most microbatches, to the last.
-    fn move_block(&mut self) {
+    /// Moves a block from the fullest rank to the emptiest that has no copy of its stage: from the longest stage of the one to
+    /// the shortest of the other; among equals from the first, which holds most microbatches, to the last. Whether there is such
+    /// a block.
+    fn move_block(&mut self) -> bool {
         let draft = &*self;
         let lacks = |rank: &usize| draft.ranks[*rank].lack();
         let by_lack = |a: &usize, b: &usize| lacks(a).total_cmp(&lacks(b));
         let full = (0..draft.ranks.len()).max_by(by_lack).expect("a plan has ranks");
-        let empty = (0..draft.ranks.len()).min_by(by_lack).expect("a plan has ranks");
-        let stages_of =
-            |rank: usize| (0..draft.lengths.len()).filter(move |stage| draft.rank_of(*stage) == rank);
+        let stages_of = |rank: usize| {
+            (0..draft.lengths.len()).filter(move |stage| draft.ranks_of(*stage).contains(&rank))
+        };
         let from = stages_of(full).max_by_key(|stage| (draft.lengths[*stage], Reverse(*stage)));
+        let from = from.expect("a rank has stages");
+        let have_it = draft.ranks_of(from);
+        let empty = (0..draft.ranks.len()).filter(|rank| !have_it.contains(rank)).min_by(by_lack);
+        let Some(empty) = empty.filter(|_| draft.lengths[from] > 1) else { return false };
         let to = stages_of(empty).min_by_key(|stage| (draft.lengths[*stage], Reverse(*stage)));
-        let (from, to) = (from.expect("a rank has stages"), to.expect("a rank has stages"));
-        if self.lengths[from] > 1 {
-            self.lengths[from] -= 1;
-            self.lengths[to] += 1;
-            self.write();
-            // Other stages have other blocks now, of which some may be of another class.
-            self.ranks = self.meter.ranks(&self.plan);
-        }
+        let to = to.expect("a rank has stages");
+        self.lengths[from] -= 1;
+        self.lengths[to] += 1;
+        self.write();
+        // Other stages have other blocks now, of which some may be of another class.
+        self.ranks = self.meter.ranks(&self.plan);
+        true
     }
 
     /// Lets blocks recompute less as long as they fit: always a block of the slowest stage that still can. `None` if it was
@@ -203,7 +211,7 @@ impl<'a> Draft<'a> {
     /// Makes one block of a stage as fast as still fits; whether any block of it can be faster.
     fn speed_up(&mut self, stage: usize) -> bool {
         let start: usize = self.lengths[..stage].iter().sum();
-        let rank = self.rank_of(stage);
+        let ranks = self.ranks_of(stage);
         for at in 0..self.lengths[stage] {
             let block = start + at;
             let alike = |other: usize| {
@@ -220,7 +228,7 @@ impl<'a> Draft<'a> {
             faster.sort_by(|a, b| choices[*a].time.get().total_cmp(&choices[*b].time.get()));
             for option in faster {
                 self.plan.stages[stage].0[at] = self.options[option];
-                if self.meter.rank(&self.plan, rank).fits() {
+                if ranks.iter().all(|rank| self.meter.rank(&self.plan, *rank).fits()) {
                     self.taken[block] = option;
                     return true;
                 }
