@@ -375,7 +375,8 @@ fn each(parameter: &str, node: &mut Node, stack: &mut Stack, change: &mut dyn Fn
         "traffic" => stack.traffic.iter_mut().map(Number::Multiple).for_each(change),
         "launch" => host.into_iter().map(|host| Number::Time(&mut host.launch)).for_each(change),
         "collective" => {
-            host.into_iter().filter_map(|host| host.collective.as_mut()).map(Number::Time).for_each(change);
+            let times = host.into_iter().flat_map(|host| [&mut host.collective, &mut host.collective_node]);
+            times.flatten().map(Number::Time).for_each(change);
         }
         "message" => host.into_iter().map(|host| Number::Time(&mut host.message)).for_each(change),
         "step" => host.into_iter().map(|host| Number::Time(&mut host.step)).for_each(change),

@@ -407,7 +407,8 @@ mod tests {
             let host = stack.host.iter();
             let host = host.flat_map(|host| {
                 let always = [&host.launch.source, &host.message.source, &host.step.source];
-                let optional = [&host.collective, &host.microbatch].into_iter().flatten();
+                let optional = [&host.collective, &host.collective_node, &host.microbatch];
+                let optional = optional.into_iter().flatten();
                 always.into_iter().chain(optional.map(|time| &time.source))
             });
             let extra = stack.extra_state.iter();

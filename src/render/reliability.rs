@@ -24,7 +24,7 @@ pub fn page(rows: Rows) -> String {
     let mut page = String::from(
         "# Reliability of the ranges\n\n\
          A range of 80 % should hold four of five measured values. The ranges of a run rest on the residuals of other\n\
-         sources only, so they are forecasts for a source that was never seen. Made together with\n\
+         sources only; the factors of the forecasts have seen the runs of quality A. Made together with\n\
          [the scoreboard](page.md). Slices of fewer than 20 runs are left out.\n\n",
     );
     for (title, of) in [("Step time", Of::Time), ("Peak memory", Of::Memory)] {

@@ -241,7 +241,8 @@ fn errors_of_forecasts_change_the_answer() {
     assert_eq!(after.ranked[0].plan.mesh.tensor, 2);
     let room = |found: &Found| found.ranked[0].room() / certain.cluster.node.gpu.memory.value;
     assert_eq!(room(&before), 1.0);
-    assert!((room(&after) - 1.0 / 1.1).abs() < 1e-6, "{}", room(&after));
+    // A hundred sources alike widen their range by a ten thousandth.
+    assert!((room(&after) - 1.0 / 1.1).abs() < 1e-4, "{}", room(&after));
     // The bound is of what is compared.
     let (bound, expected) = (after.search.bound.unwrap(), after.ranked[0].expected);
     assert!(bound <= expected && expected < after.ranked[0].forecast.step_time);

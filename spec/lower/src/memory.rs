@@ -123,7 +123,9 @@ pub fn state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
         let of_bf16 = extra.divided_bf16.as_ref().filter(|_| plan.job.precision.base() == Precision::Bf16);
         let in_parts = of_bf16.map_or(extra.divided_part.value / ranks, |bytes| bytes.value);
         let divided = extra.divided_whole.value + in_parts;
-        extra.always.value + if has_divided_optimizer(plan, extra) { divided } else { Bytes::ZERO }
+        let is_held = !extra.always_in_reduction || plan.mesh.weight_copies() > 1;
+        let always = if is_held { extra.always.value } else { Bytes::ZERO };
+        always + if has_divided_optimizer(plan, extra) { divided } else { Bytes::ZERO }
     });
     ParameterBytes {
         weights: part(plan.divides(Divided::Weights), state.weight),

@@ -9,10 +9,10 @@ use trainwright_spec::units::Seconds;
 
 /// Launches the ops of a pass, which ends when all are launched and done.
 ///
-/// T = n l + g ε + c t κ + μ: n ops of the pass so far, l the time to launch one; g products in groups, ε the time of each in
-/// its precision; if the pipeline crosses nodes, c collectives of a tensor group of t ranks, κ what one more rank adds; in a
-/// forward pass μ, the other work for a microbatch. It runs ahead of the GPU from pass to pass unless it waits for the
-/// pass's message.
+/// T = n l + g ε + c t (κ + (k − 1) ν) + μ: n ops of the pass so far, l the time to launch one; g products in groups, ε the time
+/// of each in its precision; if the pipeline crosses nodes, c collectives of a tensor group of t ranks on k nodes, κ what one
+/// more rank adds, ν what it adds more for each further node; in a forward pass μ, the other work for a microbatch. It runs
+/// ahead of the GPU from pass to pass unless it waits for the pass's message.
 pub(crate) fn launch(plan: &Plan, pass: Pass, emitter: &mut Emitter) {
     let Some(host) = &plan.stack.host else { return };
     let message = emitter.ops.iter().position(|op| matches!(op.work, Work::Receive { .. }));
@@ -43,7 +43,10 @@ fn collectives(plan: &Plan, host: &HostTimes, ops: &[Op]) -> Seconds {
     let crosses_nodes = plan.mesh.pipeline > 1 && plan.mesh.ranks() > plan.cluster.node.gpus.value;
     let Some(of_a_rank) = host.collective.as_ref().filter(|_| crosses_nodes) else { return Seconds::ZERO };
     let of_tensor = |op: &&Op| matches!(op.work, Work::Collective { axis: Axis::Tensor, .. });
-    (ops.iter().filter(of_tensor).count() * plan.mesh.tensor) as f64 * of_a_rank.value
+    let further_nodes = plan.mesh.tensor.div_ceil(plan.cluster.node.gpus.value) - 1;
+    let of_a_node = host.collective_node.as_ref().map_or(Seconds::ZERO, |time| time.value);
+    let of_a_rank = of_a_rank.value + further_nodes as f64 * of_a_node;
+    (ops.iter().filter(of_tensor).count() * plan.mesh.tensor) as f64 * of_a_rank
 }
 
 /// Makes streaming kernels move what the software moves beside what they must.

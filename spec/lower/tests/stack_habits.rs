@@ -5,7 +5,8 @@ use trainwright_lower::memory::{RankMemory, fixed_overhead, plan_memory};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Kernel, Work};
-use trainwright_spec::stack::AttentionKernel;
+use trainwright_spec::sourced::Sourced;
+use trainwright_spec::stack::{AttentionKernel, Stack};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// GPT-2 of 12 blocks on two H100, which are two tensor ranks or two data ranks. Eight sequences of 64 tokens.
@@ -58,6 +59,22 @@ fn an_optimizer_of_divided_state_keeps_its_extra_state_on_one_rank_too() {
 }
 
 #[test]
+fn gradients_in_the_buckets_of_a_reduction_need_several_data_ranks() {
+    let check = |data, in_reduction, expected: f64| {
+        let mut plan = plan("megatron-deepspeed", data, Precision::Bf16);
+        plan.stack = Stack::from_name("nanotron").unwrap();
+        plan.data_sharding = "none".into();
+        plan.stack.extra_state.as_mut().unwrap().always_in_reduction = in_reduction;
+        let found = state_per_parameter(&plan);
+        assert!((found - expected).abs() < 1e-3, "{data}: {found}, not {expected}");
+    };
+    // 16-bit weights, fp32 gradients, master weights and moments of 12 bytes; 16-bit gradients beside the fp32 ones.
+    check(1, true, 2.0 + 4.0 + 12.0);
+    check(2, true, 2.0 + 4.0 + 12.0 + 2.0);
+    check(1, false, 2.0 + 4.0 + 12.0 + 2.0);
+}
+
+#[test]
 fn the_host_works_once_for_each_microbatch_on_a_rank() {
     let host = |microbatch: Option<f64>| -> Seconds {
         let mut plan = plan("megatron-deepspeed", 2, Precision::Fp16);
@@ -75,6 +92,48 @@ fn the_host_works_once_for_each_microbatch_on_a_rank() {
     // Each of two data ranks has four of the eight microbatches.
     let more = (host(Some(0.5)) - host(None)).get();
     assert!((more - 4.0 * 0.5).abs() < 1e-9, "{more} s");
+}
+
+#[test]
+fn collectives_beside_messages_over_nodes_cost_more_with_each_node_of_their_group() {
+    // The time of the first rank's host in a step.
+    let host = |gpus: usize, collective: Option<f64>, node: Option<f64>| {
+        let text = r#"
+            model = "gpt2"
+            cluster = "dgx-h100:1"
+            stack = "nanotron"
+            job = { sequence = 64, global_batch = 1, precision = "bf16", optimizer = "adamw", gradient_clipping = false }
+            mesh = { tensor = 4, pipeline = 2, data = 1 }
+            micro_batch = 1
+            schedule = "1f1b"
+            virtual_stages = 1
+            sequence_parallel = true
+            data_sharding = "none"
+            stages = ["6 none", "6 none"]
+            "#;
+        let mut plan = Plan::from_toml(text, "plan.toml").unwrap();
+        (plan.cluster.node.gpus.value, plan.cluster.nodes) = (gpus, 8 / gpus);
+        let times = plan.stack.host.as_mut().unwrap();
+        let set = |time: &mut Option<Sourced<Seconds>>, value: Option<f64>| match value {
+            Some(value) => time.as_mut().unwrap().value = Seconds::new(value),
+            None => *time = None,
+        };
+        set(&mut times.collective, collective);
+        set(&mut times.collective_node, node);
+        let program = lower_every_rank(&plan);
+        let rank = &program.ranks[0];
+        let ops = rank.calls.iter().flat_map(|call| &program.segments[call.segment].ops);
+        ops.map(|op| if let Work::Process(time) = op.work { time.get() } else { 0.0 }).sum::<f64>()
+    };
+    let of_collectives = |gpus, node| host(gpus, Some(1e-3), node) - host(gpus, None, node);
+    // Four ranks, on one node of four GPUs, two of two and four of one.
+    let on_one_node = of_collectives(4, Some(1e-4));
+    assert!(on_one_node > 0.0);
+    for (gpus, node, expected) in [(4, None, 1.0), (2, None, 1.0), (2, Some(1e-4), 1.1), (1, Some(1e-4), 1.3)]
+    {
+        let found = of_collectives(gpus, node) / on_one_node;
+        assert!((found - expected).abs() < 1e-9, "{gpus} {node:?}: {found}, not {expected}");
+    }
 }
 
 #[test]

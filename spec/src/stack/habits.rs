@@ -33,8 +33,11 @@ pub enum ExpertGates {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExtraState {
-    /// Always, and undivided.
+    /// Undivided, whether the optimizer is divided or not.
     pub always: Sourced<Bytes>,
+    /// Whether `always` is in the buffers of a reduction, so that a rank whose weights no other rank has does not hold it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub always_in_reduction: bool,
     /// More of it, undivided, if the optimizer is divided.
     pub divided_whole: Sourced<Bytes>,
     /// More of it in parts, where the optimizer is divided.

@@ -21,6 +21,10 @@ pub struct HostTimes {
     /// way: threads that poll the network take the processors from the group's processes, which wait for the slowest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collective: Option<Sourced<Seconds>>,
+    /// What each node of the group but the first adds to `collective`: its processes exchange over the network that the
+    /// threads poll.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collective_node: Option<Sourced<Seconds>>,
     /// For each product of a group, to prepare its operands in the precision of the products and to launch what they need: one
     /// call for each local expert; left out for a precision: none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -87,7 +87,9 @@ pub fn coverages(rows: &[Row], of: Of, fewest: usize) -> Vec<Coverage> {
         slices.push((name.into(), rows));
     };
     add("all", &|_| true);
-    add("quality A", &|(run, _)| run.quality == "A");
+    for quality in ["A", "B", "C"] {
+        add(&format!("quality {quality}"), &|(run, _)| run.quality == quality);
+    }
     add("mixtures of experts", &|(_, prediction)| prediction.traits.kind.experts);
     add("tensor groups over nodes", &|(_, prediction)| prediction.traits.kind.spread.tensor_over_nodes);
     add("context parallelism", &|(_, prediction)| prediction.traits.kind.spread.context);

@@ -55,7 +55,7 @@ pub(super) fn two_of(nodes: usize, mut question: Question) -> Question {
 }
 
 /// The question with forecasts that err: tensor groups over nodes take 1.1 to 2.1 times their forecast, others 0.88 to 1.06
-/// times; one run in twenty needs 1.1 times the memory, the others 0.9 times.
+/// times; one run in ten needs 1.1 times the memory, the others 0.9 times.
 pub(super) fn with_errors(mut question: Question, memory: MemoryLimit, order: Order) -> Question {
     let candidate = Candidate { mesh: Mesh::new(1, 1, 1), ..Candidate::plainest(&question) };
     let of_one_rank = kind(&candidate.plan(&question, Vec::new()));
@@ -64,7 +64,7 @@ pub(super) fn with_errors(mut question: Question, memory: MemoryLimit, order: Or
     let residual = |((tensor_over_nodes, several_nodes), run): ((bool, bool), u32)| {
         let part = f64::from(run) / 99.0;
         let time = if tensor_over_nodes { 1.1 + part } else { 0.88 + 0.18 * part };
-        let memory: f64 = if run % 20 == 0 { 1.1 } else { 0.9 };
+        let memory: f64 = if run % 10 == 0 { 1.1 } else { 0.9 };
         let spread = Spread { tensor_over_nodes, context: false, several_nodes };
         Residual {
             source: format!("source {run}"),
