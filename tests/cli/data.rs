@@ -6,7 +6,6 @@ use crate::{Folder, Ran};
 use std::fs::File;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::hf::from_hugging_face;
-use trainwright_spec::toml_text::TomlText;
 
 const TEXT: &str = "the quick brown fox jumps over the lazy dog; ";
 
