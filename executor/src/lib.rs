@@ -65,7 +65,7 @@ pub use measure::calibrate::{
 pub use measure::{MeasuredDevice, measure_ops, recording_cost};
 pub use train::checkpoint::{abandon_checkpoints, last_checkpoint};
 pub use train::data::format::{DATA_FORMATS, DataFormat};
-pub use train::data::tokens::{DataFile, Tokens};
+pub use train::data::tokens::{DataFile, DataOptions, Tokens};
 pub use train::graph_capture::GraphUse;
 pub use train::learning_rate::{LearningRate, RATE_SCHEDULES, RateSchedule};
 pub use train::parameters::{Layer, ParameterName};

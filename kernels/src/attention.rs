@@ -7,14 +7,17 @@
 //! Source: Dao 2023, arXiv 2307.08691, algorithms 1 and 2.
 
 mod backward;
+mod documents;
 mod forward;
 mod tile;
 
+pub use documents::Documents;
 pub use tile::{Tile, TileGradients};
 
 use crate::dropout::{Dropout, RowMask};
 use crate::real::Real;
 use crate::threads::Threads;
+use std::ops::Range;
 
 /// Queries in a tile.
 const QUERY_TILE: usize = 64;
@@ -94,12 +97,37 @@ impl ScoreDropout {
     }
 }
 
+/// What hides or drops scores in addition to `Attention::mask`; by default nothing does.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ScoreRules<'a> {
+    /// Dropout of the probabilities.
+    pub dropout: Option<ScoreDropout>,
+    /// The documents of packed sequences.
+    pub documents: Option<Documents<'a>>,
+}
+
+impl From<ScoreDropout> for ScoreRules<'_> {
+    fn from(dropout: ScoreDropout) -> Self {
+        Self { dropout: Some(dropout), documents: None }
+    }
+}
+
+impl ScoreRules<'_> {
+    /// The rules of one head of one sequence.
+    fn of(self, sequence: usize, head: usize) -> Self {
+        Self {
+            dropout: self.dropout.map(|dropout| dropout.of(sequence, head)),
+            documents: self.documents.map(|documents| documents.of(sequence)),
+        }
+    }
+}
+
 /// One head, each matrix in a separate buffer.
-struct Head<T> {
+struct Head<'a, T> {
     queries: Vec<T>,
     keys: Vec<T>,
     values: Vec<T>,
-    drops: Option<ScoreDropout>,
+    rules: ScoreRules<'a>,
 }
 
 impl Attention {
@@ -118,24 +146,24 @@ impl Attention {
         self.heads * self.value_head_dim
     }
 
-    /// The heads' outputs from rows of queries, keys and values, with dropout of the probabilities if `drops` is given.
-    pub fn forward<T: Real>(&self, drops: Option<ScoreDropout>, qkv: &[T], threads: Threads) -> Output<T> {
+    /// The heads' outputs from rows of queries, keys and values.
+    pub fn forward<T: Real>(&self, rules: ScoreRules, qkv: &[T], threads: Threads) -> Output<T> {
         let positions = qkv.len() / self.row() / self.batch;
-        self.each_head(drops, positions, threads, |sequence, head| self.head(qkv, sequence, head))
+        self.each_head(rules, positions, threads, |sequence, head| self.head(qkv, sequence, head))
     }
 
     /// The outputs of all heads, each of `positions` queries; `head_of` takes a sequence and a head.
-    fn each_head<T: Real>(
+    fn each_head<'a, T: Real>(
         &self,
-        drops: Option<ScoreDropout>,
+        rules: ScoreRules<'a>,
         positions: usize,
         threads: Threads,
-        head_of: impl Fn(usize, usize) -> Head<T> + Sync,
+        head_of: impl Fn(usize, usize) -> Head<'a, T> + Sync,
     ) -> Output<T> {
         let made = threads.each(self.batch * self.heads, |task| {
             let (sequence, head) = (task / self.heads, task % self.heads);
-            let drops = drops.map(|drops| drops.of(sequence, head));
-            self.one_forward(&Head { drops, ..head_of(sequence, head) })
+            let rules = rules.of(sequence, head);
+            self.one_forward(&Head { rules, ..head_of(sequence, head) })
         });
         let mut heads = vec![T::ZERO; positions * self.batch * self.output_row()];
         let mut logarithms = Vec::with_capacity(self.batch * self.heads * positions);
@@ -148,14 +176,8 @@ impl Attention {
         Output { heads, logarithms }
     }
 
-    /// The gradients of rows of queries, keys and values; `drops` as in forward.
-    pub fn backward<T: Real>(
-        &self,
-        drops: Option<ScoreDropout>,
-        qkv: &[T],
-        kept: Kept<T>,
-        threads: Threads,
-    ) -> Vec<T> {
+    /// The gradients of rows of queries, keys and values; `rules` as in forward.
+    pub fn backward<T: Real>(&self, rules: ScoreRules, qkv: &[T], kept: Kept<T>, threads: Threads) -> Vec<T> {
         let positions = qkv.len() / self.row() / self.batch;
         let [queries, keys, _] = self.columns();
         let (d, e) = (self.head_dim, self.value_head_dim);
@@ -171,7 +193,7 @@ impl Attention {
                     output: self.take(kept.heads, place, e),
                     gradient: self.take(kept.gradient, place, e),
                     logarithms: &kept.logarithms[rows][..positions],
-                    drops: drops.map(|drops| drops.of(sequence, head)),
+                    rules: rules.of(sequence, head),
                 }
             });
             self.one_backward(&self.head(qkv, sequence, kv_head * shared), query_heads)
@@ -190,7 +212,7 @@ impl Attention {
     }
 
     /// A query head with its keys and values, each row of it behind the one before.
-    fn head<T: Real>(&self, qkv: &[T], sequence: usize, head: usize) -> Head<T> {
+    fn head<T: Real>(&self, qkv: &[T], sequence: usize, head: usize) -> Head<'static, T> {
         let [queries, keys, _] = self.columns();
         let (d, e) = (self.head_dim, self.value_head_dim);
         let kv_head = head / (self.heads / self.kv_heads);
@@ -199,7 +221,7 @@ impl Attention {
             queries: take(head * d, d),
             keys: take(queries + kv_head * d, d),
             values: take(queries + keys + kv_head * e, e),
-            drops: None,
+            rules: ScoreRules::default(),
         }
     }
 
@@ -221,20 +243,37 @@ impl Attention {
         T::of(1.0 / (self.head_dim as f64).sqrt())
     }
 
-    /// How many of the keys from `first_key` on the query at `position` sees.
-    fn seen(&self, position: usize, first_key: usize, keys: usize) -> usize {
-        match self.mask {
+    /// Which of `keys` keys from `first_key` on the query at `position` sees: columns of a tile.
+    #[inline(always)]
+    fn seen(&self, rules: &ScoreRules, position: usize, first_key: usize, keys: usize) -> Range<usize> {
+        let end = match self.mask {
             Mask::Full => keys,
             Mask::Causal => (position + 1).saturating_sub(first_key).min(keys),
+        };
+        match &rules.documents {
+            None => 0..end,
+            Some(documents) => documents.seen(position, first_key, end),
         }
     }
 
-    /// The first key that no query of the tile from `position` on sees.
-    fn key_end(&self, position: usize, queries: usize, keys: usize) -> usize {
-        match self.mask {
+    /// The first keys of the tiles of which queries from `position` on see some.
+    fn key_tiles(
+        &self,
+        rules: &ScoreRules,
+        position: usize,
+        queries: usize,
+        keys: usize,
+    ) -> impl Iterator<Item = usize> + use<> {
+        let end = match self.mask {
             Mask::Full => keys,
             Mask::Causal => keys.min(position + queries),
-        }
+        };
+        let seen = match &rules.documents {
+            None => 0..end,
+            Some(documents) => documents.seen_by_any(position, queries, end),
+        };
+        // Tiles begin at multiples of their size, whatever is hidden: so sums have the same order.
+        (seen.start / KEY_TILE * KEY_TILE..seen.end).step_by(KEY_TILE)
     }
 }
 

@@ -9,7 +9,7 @@ use trainwright_executor::{DATA_FORMATS, DataFormat};
 #[derive(Debug, Args)]
 pub struct DataArguments {
     /// The data to train on, several times for several files; without it, made-up tokens. A text, a .jsonl with `text` on each
-    /// line, Megatron's .bin with its .idx, or tokens as .u16 or .u32
+    /// line, a .parquet with a column `text`, Megatron's .bin with its .idx, or tokens as .u16 or .u32
     #[arg(long, value_name = "FILE")]
     pub data: Vec<String>,
     /// The format of --data and --validation-data [default: what their names say]
@@ -21,9 +21,14 @@ pub struct DataArguments {
     /// A Hugging Face tokenizer.json that cuts texts; without it each byte is a token
     #[arg(long, value_name = "FILE", requires = "data")]
     pub tokenizer: Option<String>,
-    /// The token behind each document of a .jsonl: its text in the tokenizer, or its number
+    /// The token behind each document of a .jsonl or .parquet, or that ends the documents in .u16 and .u32: its text in the
+    /// tokenizer, or its number
     #[arg(long, value_name = "TOKEN", requires = "data")]
     pub end_of_document: Option<String>,
+    /// Keep the documents that are packed into a sequence apart: attention stays inside each, its positions begin at 0, and its
+    /// last token predicts nothing. A .txt is one document
+    #[arg(long, requires = "data")]
+    pub document_mask: bool,
     /// Measure the loss of held-out data after every N steps and after the last one
     #[arg(long, value_name = "N")]
     pub validate_every: Option<NonZeroUsize>,

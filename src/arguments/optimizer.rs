@@ -40,6 +40,12 @@ pub struct OptimizerArguments {
     /// ε of Adam and LAMB
     #[arg(long, value_name = "NUMBER", default_value = "0.00000001", value_parser = rate, allow_negative_numbers = true)]
     pub epsilon: f32,
+    /// Add NUMBER · (ln Σ e^logit)² to each token's loss, which keeps logits from drifting (1e-4 in PaLM)
+    #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = z_loss, allow_negative_numbers = true)]
+    pub z_loss: f64,
+    /// Spread this part of each target evenly over the vocabulary
+    #[arg(long, value_name = "FRACTION", default_value = "0", value_parser = smoothing, allow_negative_numbers = true)]
+    pub label_smoothing: f64,
     /// The largest norm of the gradients; larger ones are scaled down [default: 1, if the plan's job clips]
     #[arg(long, value_name = "NORM", value_parser = norm, allow_negative_numbers = true)]
     pub clip: Option<f64>,
@@ -48,6 +54,16 @@ pub struct OptimizerArguments {
 /// The decay of a moving average.
 fn moment(text: &str) -> Result<f32, String> {
     let number = text.parse().ok().filter(|beta: &f32| (0.0..1.0).contains(beta));
+    number.ok_or_else(|| "it must be a number from 0 to below 1".into())
+}
+
+fn z_loss(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor >= 0.0);
+    number.ok_or_else(|| "it must be a number from 0".into())
+}
+
+fn smoothing(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|part: &f64| (0.0..1.0).contains(part));
     number.ok_or_else(|| "it must be a number from 0 to below 1".into())
 }
 

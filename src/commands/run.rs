@@ -64,7 +64,7 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     }
     let silent = arguments.json || place.as_ref().is_some_and(|place| place.rank > 0);
     let print = |text: &str| if silent { Ok(()) } else { output::print(text) };
-    print(&training::title(&plan, &tokens))?;
+    print(&training::title(&plan, &tokens, &settings))?;
     let leads = place.as_ref().is_none_or(|place| place.rank == 0);
     let mut expected = Expected::of(arguments, &plan)?;
     let forecast = expected.as_ref().map(Expected::step_time);
@@ -163,6 +163,9 @@ fn settings(arguments: &RunArguments) -> Settings {
         decays_embeddings: !arguments.optimizer.no_embedding_decay,
         betas: [arguments.optimizer.beta1, arguments.optimizer.beta2],
         adam_epsilon: arguments.optimizer.epsilon,
+        document_mask: arguments.data.document_mask,
+        z_loss: arguments.optimizer.z_loss,
+        label_smoothing: arguments.optimizer.label_smoothing,
         largest_gradient_norm: arguments.optimizer.clip.unwrap_or(1.0),
         device: arguments.device,
         graph: arguments.graph == Switch::On,

@@ -4,7 +4,7 @@ use super::bytes;
 use crate::arguments::DataArguments;
 use crate::error::{CliError, refuse};
 use std::path::Path;
-use trainwright_executor::{DataFile, Tokens, Validation};
+use trainwright_executor::{DataFile, DataOptions, Tokens, Validation};
 use trainwright_spec::plan::Plan;
 
 /// The tokens to train on, and those that are held out.
@@ -63,7 +63,9 @@ fn open(
         let (format, weight) = (arguments.data_format, weights.get(number).copied());
         opened.push(DataFile { path: Path::new(path), format, weight });
     }
-    Ok(Tokens::open(&opened, tokenizer, arguments.end_of_document.as_deref())?)
+    let end_of_document = arguments.end_of_document.as_deref();
+    let options = DataOptions { tokenizer, end_of_document, documents: arguments.document_mask };
+    Ok(Tokens::open(&opened, &options)?)
 }
 
 /// Made-up tokens are in memory, 4 bytes each.

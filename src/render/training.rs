@@ -3,16 +3,26 @@
 use super::words;
 use serde_json::json;
 use std::collections::BTreeMap;
-use trainwright_executor::{DeviceMemory, GraphUse, InUse, Outcome, Route, StepReport, Tokens};
+use trainwright_executor::{DeviceMemory, GraphUse, InUse, Outcome, Route, Settings, StepReport, Tokens};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Axis;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// The model, its mesh and the data.
-pub fn title(plan: &Plan, tokens: &Tokens) -> String {
+/// The model, its mesh and the data, and what the loss is beside plain cross entropy.
+pub fn title(plan: &Plan, tokens: &Tokens, settings: &Settings) -> String {
+    let mut terms = String::new();
+    if settings.document_mask {
+        terms += ", documents apart";
+    }
+    if settings.label_smoothing != 0.0 {
+        terms += &format!(", label smoothing {}", settings.label_smoothing);
+    }
+    if settings.z_loss != 0.0 {
+        terms += &format!(", z-loss {}", settings.z_loss);
+    }
     format!(
-        "{} ({}), {}, {} sequences of {} tokens a step, {} tokens of data\n",
+        "{} ({}), {}, {} sequences of {} tokens a step, {} tokens of data{terms}\n",
         plan.model.name,
         words::parameters(&plan.model),
         words::mesh(&plan.mesh),
@@ -27,7 +37,11 @@ pub fn step(plan: &Plan, report: &StepReport) -> String {
     let norm = report.gradient_norm.map(|norm| format!("  norm {norm:7.3}")).unwrap_or_default();
     let rate = words::grouped((plan.job.tokens() as f64 / report.seconds).round());
     let validation = report.validation_loss.map(|loss| format!("  validation {loss:.4}")).unwrap_or_default();
-    format!("step {:5}  loss {:8.4}{norm}  {rate:>9} tokens/s{validation}\n", report.step, report.loss)
+    let z_loss = report.z_loss.map(|loss| format!("  z-loss {loss:.2e}")).unwrap_or_default();
+    format!(
+        "step {:5}  loss {:8.4}{z_loss}{norm}  {rate:>9} tokens/s{validation}\n",
+        report.step, report.loss
+    )
 }
 
 /// `loss 2.4417  5,121 tokens/s  MFU 41 %  2 min 10 s left`, the part of it that the plan's GPU would reach of its peak.
@@ -64,6 +78,7 @@ pub fn quantities(plan: &Plan, report: &StepReport) -> Vec<Quantity> {
     let rate = plan.job.tokens() as f64 / report.seconds;
     vec![
         quantity("loss", "loss/training", "Mean loss of the step's tokens, in nats.", Some(report.loss)),
+        quantity("z_loss", "loss/z", "The part of the loss that is z-loss.", report.z_loss),
         quantity(
             "validation_loss",
             "loss/validation",
@@ -102,6 +117,7 @@ fn step_data(report: &StepReport) -> serde_json::Value {
     json!({
         "step": report.step,
         "loss": report.loss,
+        "z_loss": report.z_loss,
         "gradient_norm": report.gradient_norm,
         "learning_rate": report.learning_rate,
         "validation_loss": report.validation_loss,

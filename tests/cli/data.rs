@@ -4,6 +4,7 @@ use crate::long::cases;
 use crate::run::tiny_plan;
 use crate::{Folder, Ran};
 use std::fs::File;
+use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::hf::from_hugging_face;
 
 const TEXT: &str = "the quick brown fox jumps over the lazy dog; ";
@@ -87,11 +88,21 @@ fn data_that_cannot_be_used_is_refused_in_one_line() {
     let check = |rest: &str, expected: &str| {
         check_error(&folder.run(&format!("run plan.toml --steps 1 {rest}")), expected);
     };
-    check("--data table.parquet", "table.parquet: parquet is not read: write its text as .jsonl");
+    check("--data table.parquet", "table.parquet: ");
+    check("--data a.u16 --document-mask", "a.u16: its documents are not known");
+    check("--document-mask", "--data <FILE>");
+    check(
+        "--data lines.jsonl --document-mask --device emulated",
+        "on a GPU attention does not know documents",
+    );
+    check("--data lines.jsonl --z-loss 1e-4 --device emulated", "on a GPU the loss is plain cross entropy");
+    check("--data lines.jsonl --label-smoothing 1", "it must be a number from 0 to below 1");
+    check("--data lines.jsonl --z-loss -1", "it must be a number from 0");
     check("--data b.bin", "there is no .idx beside it: say how wide its tokens are");
     check("--data broken.jsonl", "broken.jsonl, line 2: missing field `text`");
     check("--data odd.u16", "odd.u16 has 3 bytes, no multiple of the 2 of a token");
-    check("--data text.txt --data-format parquet", "invalid value 'parquet'");
+    check("--data text.txt --data-format parquet", "text.txt: ");
+    check("--data text.txt --data-format arrow", "invalid value 'arrow'");
     check(
         "--data text.txt --data a.u16 --data-weights 1",
         "`--data-weights` is 1 numbers; there are 2 of --data",
@@ -112,6 +123,88 @@ fn data_that_cannot_be_used_is_refused_in_one_line() {
     check("--data text.txt --validate-every 1 --validation-fraction 0.01", "(validation data)");
     check("--data text.txt --validate-every 1 --validation-data none", "cannot read none");
     check("--data text.txt --validate-every 1 --validation-data a.u16", "another tokenizer than the data");
+}
+
+/// Documents of 45 bytes that end with a semicolon, by lines of JSON, by Megatron's index and by the token at their ends.
+#[test]
+fn documents_are_kept_apart_in_every_format() {
+    let folder = prepared();
+    let document = TEXT.trim_end();
+    let line = format!("{{\"text\": \"{document}\"}}\n");
+    folder.write("documents.jsonl", &line.repeat(10));
+    let tokens: Vec<u8> = document.bytes().flat_map(|byte| [byte, 0]).collect::<Vec<u8>>().repeat(10);
+    std::fs::write(folder.path("documents.u16"), &tokens).unwrap();
+    std::fs::write(folder.path("documents_document.bin"), &tokens).unwrap();
+    let mut index = b"MMIDIDX\0\0".to_vec();
+    index.extend(1u64.to_le_bytes());
+    index.push(8);
+    [10u64, 11].iter().for_each(|count| index.extend(count.to_le_bytes()));
+    (0..10).for_each(|_| index.extend((document.len() as i32).to_le_bytes()));
+    (0..10).for_each(|sequence| index.extend((sequence * 2 * document.len() as i64).to_le_bytes()));
+    (0..=10i64).for_each(|sequence| index.extend(sequence.to_le_bytes()));
+    std::fs::write(folder.path("documents_document.idx"), index).unwrap();
+    let run = |data: &str| steps(&folder.run(&format!("run plan.toml --steps 3 --data {data}")));
+    let apart = run("documents.jsonl --document-mask");
+    assert_eq!(apart, run("documents.u16 --end-of-document 59 --document-mask"));
+    assert_eq!(apart, run("documents_document.bin --document-mask"));
+    assert_ne!(apart, run("documents.jsonl"), "attention does not cross the borders");
+    // A mask is a setting like others: a run of processes is one run.
+    let launched = folder.run("run plan.toml --steps 3 --data documents.jsonl --document-mask --launch");
+    assert_eq!(steps(&launched), apart);
+}
+
+/// Shards of every format, each with its weight: a run goes on under another plan as if nothing had been.
+#[test]
+fn several_sources_go_on_under_another_plan() {
+    let folder = prepared();
+    let mut plan = tiny_plan();
+    (plan.mesh, plan.stages) = (Mesh::new(1, 1, 2), vec!["2 none".parse().unwrap()]);
+    folder.write("other.toml", &plan.to_toml());
+    for (name, from, to) in [("x.jsonl", 0, 200), ("y.jsonl", 150, 450)] {
+        let text = &TEXT.repeat(10)[from..to];
+        folder.write(name, &format!("{{\"text\": \"{text}\"}}\n").repeat(2));
+    }
+    let data = "--data text.txt --data x.jsonl --data y.jsonl --data c.bin --data a.u16 --data a.u32 \
+                --data-weights 1,2,3,1.5,0.5,4 --end-of-document 1";
+    let run = |plan: &str, rest: &str| {
+        let ran = folder.run(&format!("run {plan} {data} {rest} --metrics run.jsonl"));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+        let lines = folder.read("run.jsonl");
+        let read = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        lines.lines().map(|line| read(line)["loss"].as_f64().unwrap()).collect::<Vec<f64>>()
+    };
+    let whole = run("plan.toml", "--steps 12");
+    assert_eq!(run("plan.toml", "--steps 5 --save saved"), whole[..5]);
+    let saved = folder.read("run.jsonl");
+    for plan in ["plan.toml", "other.toml"] {
+        folder.write("run.jsonl", &saved);
+        let rest = run(plan, "--steps 12 --resume saved");
+        assert_eq!(rest.len(), 12);
+        for (step, (found, expected)) in rest.iter().zip(&whole).enumerate() {
+            assert!((found / expected - 1.0).abs() < 1e-5, "{plan} step {}: {found} {expected}", step + 1);
+        }
+    }
+}
+
+/// Label smoothing and the z-loss are said in the first line, and the z-loss in each step's.
+#[test]
+fn terms_of_the_loss_are_logged() {
+    let folder = prepared();
+    let ran = folder.run(
+        "run plan.toml --steps 2 --data text.txt --z-loss 0.01 --label-smoothing 0.1 --metrics run.jsonl",
+    );
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(
+        ran.stdout.lines().next().unwrap().ends_with("label smoothing 0.1, z-loss 0.01"),
+        "{}",
+        ran.stdout
+    );
+    assert_eq!(ran.stdout.matches("  z-loss ").count(), 2, "{}", ran.stdout);
+    let line = folder.read("run.jsonl");
+    let line: serde_json::Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
+    // ln 256 = 5.5 for a new model: 0.01 · 5.5² = 0.31.
+    let z_loss = line["z_loss"].as_f64().unwrap();
+    assert!((0.2..0.5).contains(&z_loss) && line["loss"].as_f64().unwrap() > z_loss, "{line}");
 }
 
 /// Held-out tokens are the end of the file: what is trained on is a file without it.

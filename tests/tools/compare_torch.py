@@ -4,17 +4,21 @@
     cargo build --release
     python3 tests/tools/compare_torch.py                    # GPT-2 small, one thread, then two, then two data ranks
     python3 tests/tools/compare_torch.py --layers 2 --rounds 5
+    python3 tests/tools/compare_torch.py --cases 1x1 --processor-time     # on a machine that others use, too
 
 Both train a GPT-2 in f32 with AdamW and gradients clipped to a norm of 1. They take turns, each a process of its own, so
 that what else the machine does meets both; what is compared is the median of the seconds of all steps but the first of
 each process. PyTorch runs eagerly with its fused attention and its fused AdamW; two data ranks are
-DistributedDataParallel over gloo. PyTorch's matrix products are MKL's, which on AMD processors uses AVX2 only.
+DistributedDataParallel over gloo. With --processor-time a step counts the processor's seconds instead, which other
+programs change less than the clock's: of ours, the difference of processes of n and of 1 steps over n - 1; for one
+rank of one thread only, since threads that wait for each other use a processor too. PyTorch's matrix products are MKL's, which on AMD processors uses AVX2 only.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -35,6 +39,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=4, help="of each process")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cases", default="1x1,1x2,2x1", help="RANKSxTHREADS of each rank, several with commas")
+    parser.add_argument("--processor-time", action="store_true", help="seconds of the processor instead of the clock")
     parser.add_argument("--torch-child", default="", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -61,9 +66,22 @@ def plan(args, ranks, folder):
 
 
 def own_seconds(args, path, ranks, threads):
-    command = [args.trainwright, "run", str(path), "--steps", str(args.steps), "--json", "--threads", str(ranks * threads)]
+    def command(steps):
+        return [args.trainwright, "run", str(path), "--steps", str(steps), "--json", "--threads", str(ranks * threads)]
+
+    if args.processor_time:
+        used = [processor_seconds(command(steps)) for steps in (1, args.steps)]
+        return [(used[1] - used[0]) / (args.steps - 1)]
+    command = command(args.steps)
     steps = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["steps"]
     return [step["seconds"] for step in steps[1:]]
+
+
+def processor_seconds(command):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def torch_seconds(args, ranks, threads):
@@ -119,14 +137,15 @@ def train_torch(rank, args, ranks, threads, folder):
         model = nn.parallel.DistributedDataParallel(own)
     optimizer = torch.optim.AdamW(own.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     seconds = []
+    clock = time.process_time if args.processor_time else time.perf_counter
     for _ in range(args.steps):
-        began = time.perf_counter()
+        began = clock()
         tokens = torch.randint(args.vocabulary, (args.batch // ranks, args.sequence + 1))
         model(tokens[:, :-1], tokens[:, 1:]).backward()
         nn.utils.clip_grad_norm_(own.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(clock() - began)
     if rank == 0:
         print(json.dumps(seconds[1:]), flush=True)
     if ranks > 1:
@@ -147,6 +166,8 @@ def main():
     args = arguments()
     if args.torch_child:
         return child(args)
+    if args.processor_time and args.cases != "1x1":
+        sys.exit("--processor-time is for --cases 1x1: threads that wait for each other use a processor too")
     tokens = args.batch * args.sequence
     print(f"GPT-2, {args.layers} blocks of {args.hidden}, vocabulary {args.vocabulary}, f32; "
           f"{args.batch} sequences of {args.sequence} tokens a step; load {os.getloadavg()[0]:.1f}")

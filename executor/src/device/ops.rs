@@ -15,5 +15,5 @@ pub(crate) use experts::{ExpertOps, ExpertPass, ExpertProducts, NOWHERE, Visits}
 pub(crate) use grid::GridOps;
 pub(crate) use optimizer::{OptimizerOps, OptimizerStep, Rule, Updated};
 pub(crate) use rows::{NormGradient, Positions, Rotation, RowOps, Sum};
-pub(crate) use step::{StepBegin, StepNumbers, StepOps, each_token};
+pub(crate) use step::{StepBegin, StepNumbers, StepOps, SummedLoss, each_token};
 pub(crate) use tokens::{LossTokens, TokenOps};

@@ -6,9 +6,12 @@
 //! made-up or short texts ──► source ─────────┘
 //! ```
 
+pub(crate) mod documents;
 pub(crate) mod format;
 pub(crate) mod loader;
 mod megatron;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod source;
 mod text;
 mod tokenizer;

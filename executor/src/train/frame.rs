@@ -2,11 +2,14 @@
 
 use crate::device::Words;
 use crate::device::tensor::Tensor;
+use crate::train::data::documents::PackedDocuments;
 use crate::train::masks::Masks;
 use crate::train::offload_store::Offloaded;
 use crate::train::parameters::{Layer, ParameterName};
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use trainwright_kernels::cross_entropy::LossTerms;
 use trainwright_spec::program::Module;
 
 /// A module of a layer.
@@ -29,6 +32,12 @@ pub(crate) struct Frame {
     pub tokens: Option<MicrobatchTokens>,
     /// What is dropped out.
     pub masks: Masks,
+    /// The documents of its sequences, if they are kept apart.
+    pub documents: Option<Arc<PackedDocuments>>,
+    /// What the loss of a token is.
+    pub loss_terms: LossTerms,
+    /// The gradient of the step's loss by that of one token: 1 / targets of the step.
+    pub token_weight: f32,
     /// The value between two modules.
     pub flow: Option<Tensor>,
     /// What went into the norm before the sublayer, until it is added again.
@@ -87,6 +96,9 @@ impl Frame {
         Self {
             tokens,
             masks: Masks::default(),
+            documents: None,
+            loss_terms: LossTerms::default(),
+            token_weight: 0.0,
             flow: None,
             past: None,
             addition: None,

@@ -27,7 +27,7 @@ use crate::train::settings::Records;
 use crate::train::sizes::{Divides, Sizes};
 use crate::train::state::State;
 use crate::train::update::{THE_NORM, Update};
-use microbatches::StepTokens;
+use microbatches::{StepDocuments, StepTokens};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use trainwright_kernels::cuda::Event;
@@ -59,6 +59,10 @@ pub(crate) struct Rank<'a> {
     pub frames: BTreeMap<(usize, usize), Frame>,
     /// The tokens of this step's microbatches, by stage and number, until forward begins.
     pub tokens: BTreeMap<(usize, usize), MicrobatchTokens>,
+    /// The documents of this step's sequences, if they are kept apart.
+    pub documents: Option<StepDocuments>,
+    /// The sum of this step's z-losses so far.
+    pub z_loss: f64,
     /// The tokens of the next step: the host makes them while the device computes.
     pub next_tokens: Option<StepTokens>,
     /// The CUDA graph of the steps; `None` on devices without graphs.
@@ -72,6 +76,8 @@ pub(crate) struct Rank<'a> {
 pub(crate) struct StepEnd {
     /// The sum of the losses of the tokens that it saw last.
     pub loss: f64,
+    /// The part of it that is z-loss.
+    pub z_loss: f64,
     /// The norm of all gradients, if it was formed.
     pub gradient_norm: Option<f64>,
     /// What it spent in communication; `None` if the device's times of ops are not read after every step.
@@ -115,6 +121,7 @@ impl Rank<'_> {
         let losses = self.losses();
         let mut update = Update::new(&*device, shared, &sizes, step);
         self.upload_tokens(step)?;
+        self.z_loss = 0.0;
         device.begin_step(update.begin(losses.len()));
         device.join_streams();
         let mut loss = 0.0;
@@ -144,7 +151,7 @@ impl Rank<'_> {
         let gradient_norm = shared.plan.job.gradient_clipping.then_some(norm);
         let communication = (!shared.settings.device.runs_cuda_kernels)
             .then(|| self.recorder.record.communication(shared.program, self.program));
-        Ok(StepEnd { loss, gradient_norm, communication, validation: None })
+        Ok(StepEnd { loss, z_loss: self.z_loss, gradient_norm, communication, validation: None })
     }
 
     /// Enqueues a step op by op. Returns the sum of the losses that the device does not keep. `losses` are the calls that make some.

@@ -50,6 +50,14 @@ pub struct Settings {
     pub adam_epsilon: f32,
     /// The bound of the gradients' norm, where the job clips it.
     pub largest_gradient_norm: f64,
+    /// Whether the documents that are packed into a sequence are kept apart: tokens attend inside their own document only,
+    /// positions begin anew with each, and the last token of a document does not predict the next one's first. The tokens
+    /// must know their documents (`DataOptions::documents`).
+    pub document_mask: bool,
+    /// c of the z-loss: c (ln Σ e^logit)² is added to each token's loss; 0 for none.
+    pub z_loss: f64,
+    /// ε of label smoothing, from 0 to below 1: the part of each target that is spread evenly over the vocabulary.
+    pub label_smoothing: f64,
     /// What ranks compute on.
     pub device: DeviceKind,
     /// Whether CUDA graphs replay steps that repeat, if that is possible.
@@ -147,6 +155,9 @@ impl Default for Settings {
             betas: [0.9, 0.95],
             adam_epsilon: 1e-8,
             largest_gradient_norm: 1.0,
+            document_mask: false,
+            z_loss: 0.0,
+            label_smoothing: 0.0,
             device: DEVICES[0],
             graph: true,
             attention: None,

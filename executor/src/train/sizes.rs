@@ -63,8 +63,6 @@ pub(crate) struct Sizes {
     pub fp8: bool,
     /// Which part of the state they shard.
     pub divides: Divides,
-    /// The gradient of the step's loss by that of one token: 1 / tokens of the step.
-    pub token_weight: f32,
     /// Alignment of parameters and their shards, in elements.
     pub alignment: usize,
 }
@@ -188,7 +186,6 @@ impl Sizes {
             } else {
                 Divides::State
             },
-            token_weight: 1.0 / plan.job.tokens() as f32,
             alignment: 1,
         }
     }

@@ -2,7 +2,7 @@
 
 mod on_cuda;
 
-pub(crate) use on_cuda::check_on;
+pub(crate) use on_cuda::{check_on, check_settings};
 
 use crate::error::RunError;
 use crate::train::modules::{is_stepwise, operator};

@@ -3,6 +3,7 @@
 mod calibration;
 mod checkpoints;
 mod devices;
+mod documents;
 mod drafts;
 mod drills;
 mod dropout;
@@ -11,6 +12,7 @@ mod faults;
 mod grid;
 #[path = "../../../tests/common/long.rs"]
 mod long;
+mod loss_terms;
 mod optimizing;
 mod parity;
 mod recording;

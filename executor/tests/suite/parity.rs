@@ -17,7 +17,7 @@ pub struct Tolerance {
 }
 
 /// The largest differences of losses and of the rest, all of them within a tolerance.
-fn check_equal(name: &str, outcome: &Outcome, reference: &Outcome, tolerance: Tolerance) -> [f64; 2] {
+pub fn check_equal(name: &str, outcome: &Outcome, reference: &Outcome, tolerance: Tolerance) -> [f64; 2] {
     let mut largest = [0.0f64; 2];
     for (step, expected) in outcome.steps.iter().zip(&reference.steps) {
         let error = (step.loss / expected.loss - 1.0).abs();

@@ -1,6 +1,6 @@
 //! One key and value head backward, with the query heads that share it.
 
-use super::{Attention, Head, KEY_TILE, QUERY_TILE, ScoreDropout};
+use super::{Attention, Head, KEY_TILE, QUERY_TILE, ScoreRules};
 use crate::lanes::{dot, wide};
 use crate::matmul::{Matrix, Onto, multiply};
 use crate::real::Real;
@@ -13,7 +13,7 @@ pub(super) struct Query<'a, T> {
     pub output: Vec<T>,
     pub gradient: Vec<T>,
     pub logarithms: &'a [T],
-    pub drops: Option<ScoreDropout>,
+    pub rules: ScoreRules<'a>,
 }
 
 /// Gradients of a key and value head and of its query heads, those by number.
@@ -33,7 +33,7 @@ impl Attention {
     /// The gradients; of `shared` only keys and values are read.
     pub(super) fn one_backward<'a, T: Real>(
         &self,
-        shared: &Head<T>,
+        shared: &Head<'_, T>,
         queries: impl Iterator<Item = Query<'a, T>>,
     ) -> Gradients<T> {
         let size = QUERY_TILE * KEY_TILE;
@@ -53,7 +53,7 @@ impl Attention {
 
     fn add_query<T: Real>(
         &self,
-        shared: &Head<T>,
+        shared: &Head<'_, T>,
         query: &Query<T>,
         gradient: &mut [T],
         made: &mut Gradients<T>,
@@ -72,7 +72,7 @@ impl Attention {
                 let pairs = tile_output.chunks_exact(e).zip(out_gradient.chunks_exact(e));
                 dots.iter_mut().zip(pairs).for_each(|(dots, (o, g))| *dots = dot(o, g));
             });
-            for first_key in (0..self.key_end(first, rows, keys)).step_by(KEY_TILE) {
+            for first_key in self.key_tiles(&query.rules, first, rows, keys) {
                 let columns = KEY_TILE.min(keys - first_key);
                 let tile_keys = &shared.keys[first_key * d..(first_key + columns) * d];
                 let tile_values = &shared.values[first_key * e..(first_key + columns) * e];
@@ -87,16 +87,16 @@ impl Attention {
                 wide(|| {
                     let tile = scores.chunks_exact_mut(columns).zip(products.chunks_exact_mut(columns));
                     for (row, (scores, products)) in tile.enumerate() {
-                        let seen = self.seen(first + row, first_key, columns);
+                        let seen = self.seen(&query.rules, first + row, first_key, columns);
                         let logarithm = query.logarithms[first + row];
-                        let pairs = scores[..seen].iter_mut().zip(&mut products[..seen]);
-                        match &query.drops {
+                        let pairs = scores[seen.clone()].iter_mut().zip(&mut products[seen.clone()]);
+                        match &query.rules.dropout {
                             None => pairs.for_each(|(s, p)| {
                                 *s = (*s * scale - logarithm).exp();
                                 *p = *s * (*p - dots[row]) * scale;
                             }),
                             Some(drops) => {
-                                let factors = drops.factors::<T>(first + row, first_key);
+                                let factors = drops.factors::<T>(first + row, first_key + seen.start);
                                 for (column, (s, p)) in pairs.enumerate() {
                                     let (probability, m) = ((*s * scale - logarithm).exp(), factors(column));
                                     *s = probability * m;
@@ -104,8 +104,10 @@ impl Attention {
                                 }
                             }
                         }
-                        scores[seen..].fill(T::ZERO);
-                        products[seen..].fill(T::ZERO);
+                        for hidden in [0..seen.start, seen.end..columns] {
+                            scores[hidden.clone()].fill(T::ZERO);
+                            products[hidden].fill(T::ZERO);
+                        }
                     }
                 });
                 let key_gradient = &mut made.keys[first_key * d..(first_key + columns) * d];

@@ -5,10 +5,11 @@ use crate::lanes::{max, sum, wide};
 use crate::matmul::{Matrix, Onto, multiply, multiply_into};
 use crate::real::Real;
 use crate::threads::Threads;
+use std::ops::Range;
 
 impl Attention {
     /// The output and L.
-    pub(super) fn one_forward<T: Real>(&self, head: &Head<T>) -> (Vec<T>, Vec<T>) {
+    pub(super) fn one_forward<T: Real>(&self, head: &Head<'_, T>) -> (Vec<T>, Vec<T>) {
         let (d, e) = (self.head_dim, self.value_head_dim);
         let (queries, keys) = (head.queries.len() / d, head.keys.len() / d);
         let mut output = vec![T::ZERO; queries * e];
@@ -20,7 +21,7 @@ impl Attention {
             let output = &mut output[first * e..(first + rows) * e];
             let mut maxima = [T::LEAST; QUERY_TILE];
             let mut sums = [T::ZERO; QUERY_TILE];
-            for first_key in (0..self.key_end(first, rows, keys)).step_by(KEY_TILE) {
+            for first_key in self.key_tiles(&head.rules, first, rows, keys) {
                 let columns = KEY_TILE.min(keys - first_key);
                 let tile_keys = &head.keys[first_key * d..(first_key + columns) * d];
                 let values = &head.values[first_key * e..(first_key + columns) * e];
@@ -34,12 +35,17 @@ impl Attention {
                 );
                 wide(|| {
                     for (row, scores) in tile.chunks_exact_mut(columns).enumerate() {
-                        let seen = self.seen(first + row, first_key, columns);
-                        let factor =
-                            add_to_softmax(scores, seen, self.scale(), &mut maxima[row], &mut sums[row]);
-                        if let Some(drops) = &head.drops {
-                            let factors = drops.factors::<T>(first + row, first_key);
-                            let seen = scores[..seen].iter_mut().enumerate();
+                        let seen = self.seen(&head.rules, first + row, first_key, columns);
+                        let factor = add_to_softmax(
+                            scores,
+                            seen.clone(),
+                            self.scale(),
+                            &mut maxima[row],
+                            &mut sums[row],
+                        );
+                        if let Some(drops) = &head.rules.dropout {
+                            let factors = drops.factors::<T>(first + row, first_key + seen.start);
+                            let seen = scores[seen].iter_mut().enumerate();
                             seen.for_each(|(column, score)| *score *= factors(column));
                         }
                         if factor != T::ONE {
@@ -52,6 +58,11 @@ impl Attention {
             }
             wide(|| {
                 for row in 0..rows {
+                    // A query that sees none of these keys adds nothing where parts are joined.
+                    if sums[row] == T::ZERO {
+                        logarithms[first + row] = T::LEAST;
+                        continue;
+                    }
                     let inverse = T::ONE / sums[row];
                     output[row * e..(row + 1) * e].iter_mut().for_each(|o| *o *= inverse);
                     logarithms[first + row] = maxima[row] + T::of(sums[row].wide().ln());
@@ -65,9 +76,16 @@ impl Attention {
 /// Turns a row's scores into exponentials relative to the largest so far, zero for those not seen; returns what earlier
 /// results must be multiplied by.
 #[inline(always)]
-fn add_to_softmax<T: Real>(scores: &mut [T], seen: usize, scale: T, maximum: &mut T, total: &mut T) -> T {
-    let (visible, hidden) = scores.split_at_mut(seen);
-    hidden.fill(T::ZERO);
+fn add_to_softmax<T: Real>(
+    scores: &mut [T],
+    seen: Range<usize>,
+    scale: T,
+    maximum: &mut T,
+    total: &mut T,
+) -> T {
+    scores[..seen.start].fill(T::ZERO);
+    scores[seen.end..].fill(T::ZERO);
+    let visible = &mut scores[seen];
     if visible.is_empty() {
         return T::ONE;
     }

@@ -4,7 +4,7 @@
 //! O = e^(L₁ − L) O₁ + e^(L₂ − L) O₂. With the joined L, O and ∂O, backward runs on each part separately.
 //! Source: Liu et al. 2023, arXiv 2310.01889; Dao 2023, arXiv 2307.08691.
 
-use super::{Attention, Head, Kept, Output, Place, ScoreDropout, backward};
+use super::{Attention, Head, Kept, Output, Place, ScoreRules, backward};
 use crate::lanes::wide;
 use crate::real::Real;
 use crate::threads::Threads;
@@ -33,21 +33,16 @@ pub struct TileGradients<T> {
 }
 
 impl Attention {
-    /// The outputs of a tile's queries over its keys; `drops` as in `forward`.
-    pub fn tile_forward<T: Real>(
-        &self,
-        drops: Option<ScoreDropout>,
-        tile: Tile<T>,
-        threads: Threads,
-    ) -> Output<T> {
+    /// The outputs of a tile's queries over its keys; `rules` as in `forward`.
+    pub fn tile_forward<T: Real>(&self, rules: ScoreRules, tile: Tile<T>, threads: Threads) -> Output<T> {
         let positions = tile.queries.len() / self.columns()[0] / self.batch;
-        self.each_head(drops, positions, threads, |sequence, head| self.tile_head(&tile, sequence, head))
+        self.each_head(rules, positions, threads, |sequence, head| self.tile_head(&tile, sequence, head))
     }
 
-    /// The gradients of a tile; `kept` is of its queries over all keys, `drops` as in forward.
+    /// The gradients of a tile; `kept` is of its queries over all keys, `rules` as in forward.
     pub fn tile_backward<T: Real>(
         &self,
-        drops: Option<ScoreDropout>,
+        rules: ScoreRules,
         tile: Tile<T>,
         kept: Kept<T>,
         threads: Threads,
@@ -67,7 +62,7 @@ impl Attention {
                     output: self.take(kept.heads, place, e),
                     gradient: self.take(kept.gradient, place, e),
                     logarithms: &kept.logarithms[rows][..positions],
-                    drops: drops.map(|drops| drops.of(sequence, head)),
+                    rules: rules.of(sequence, head),
                 }
             });
             self.one_backward(&self.tile_head(&tile, sequence, kv_head * shared), query_heads)
@@ -106,6 +101,10 @@ impl Attention {
                 let (task, position) = (at / positions, at % positions);
                 let (sequence, head) = (task / self.heads, task % self.heads);
                 let largest = logarithm.larger(*added);
+                if largest == T::LEAST {
+                    // The query sees no key of either part.
+                    continue;
+                }
                 let [one, two] = [*logarithm, *added].map(|part| (part - largest).exp());
                 let sum = one + two;
                 *logarithm = largest + T::of(sum.wide().ln());
@@ -116,7 +115,7 @@ impl Attention {
         });
     }
 
-    fn tile_head<T: Real>(&self, tile: &Tile<T>, sequence: usize, head: usize) -> Head<T> {
+    fn tile_head<T: Real>(&self, tile: &Tile<T>, sequence: usize, head: usize) -> Head<'static, T> {
         let rows = self.columns();
         let (d, e) = (self.head_dim, self.value_head_dim);
         let kv_head = head / (self.heads / self.kv_heads);
@@ -125,24 +124,33 @@ impl Attention {
             queries: self.take(tile.queries, place(0, head * d), d),
             keys: self.take(tile.keys, place(1, kv_head * d), d),
             values: self.take(tile.values, place(2, kv_head * e), e),
-            drops: None,
+            rules: ScoreRules::default(),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Mask;
+    use super::super::{Documents, Mask, ScoreDropout};
     use super::*;
     use crate::dropout::Dropout;
 
     #[test]
     fn tiles_together_are_the_whole() {
-        check(None);
-        check(Some(ScoreDropout { dropout: Dropout { rate: 0.3, key: 5 }, first: [4, 8, 0, 0] }));
+        let dropout = Some(ScoreDropout { dropout: Dropout { rate: 0.3, key: 5 }, first: [4, 8, 0, 0] });
+        // Documents of 3, 5 and 4 tokens, and of 6 and 6: the queries from 8 and from 6 on see none of the first 5 keys.
+        let bounds: Vec<[u32; 2]> = [(3, [0, 3]), (5, [3, 8]), (4, [8, 12]), (6, [0, 6]), (6, [6, 12])]
+            .into_iter()
+            .flat_map(|(count, bounds)| vec![bounds; count])
+            .collect();
+        let documents = Some(Documents { bounds: &bounds, positions: 12, first: [0, 0] });
+        for dropout in [None, dropout] {
+            check(ScoreRules { dropout, documents: None });
+            check(ScoreRules { dropout, documents });
+        }
     }
 
-    fn check(drops: Option<ScoreDropout>) {
+    fn check(rules: ScoreRules) {
         // 2 sequences of 12 tokens, 4 query heads for 2 key heads; queries and keys in two chunks of 5 and 7.
         let attention =
             Attention { batch: 2, heads: 4, kv_heads: 2, head_dim: 3, value_head_dim: 2, mask: Mask::Causal };
@@ -160,10 +168,10 @@ mod tests {
             })
             .map(|(part, at)| parts[part][at])
             .collect();
-        let expected = attention.forward(drops, &qkv, Threads::ONE);
+        let expected = attention.forward(rules, &qkv, Threads::ONE);
         let gradient = numbers(rows * attention.output_row(), 0.7);
         let kept = Kept { heads: &expected.heads, logarithms: &expected.logarithms, gradient: &gradient };
-        let back = attention.backward(drops, &qkv, kept, Threads::ONE);
+        let back = attention.backward(rules, &qkv, kept, Threads::ONE);
         let full = Attention { mask: Mask::Full, ..attention };
         let cut = |part: usize, width: usize, from: usize, to: usize| {
             &parts[part][from * 2 * width..to * 2 * width]
@@ -178,8 +186,15 @@ mod tests {
             assert_eq!(made.len(), other.len());
             made.iter().zip(other).for_each(|(a, b)| assert!((a - b).abs() < 1e-12, "{a} {b}"));
         };
-        let of =
-            |keys: [usize; 2]| drops.map(|drops| ScoreDropout { first: [4, 8, second[0], keys[0]], ..drops });
+        let of = |keys: [usize; 2]| {
+            let first = [second[0], keys[0]];
+            let dropout =
+                rules.dropout.map(|dropout| ScoreDropout { first: [4, 8, first[0], first[1]], ..dropout });
+            ScoreRules {
+                dropout,
+                documents: rules.documents.map(|documents| Documents { first, ..documents }),
+            }
+        };
         let mut late = attention.tile_forward(of(second), tile(second, second), Threads::ONE);
         let early = full.tile_forward(of(first), tile(second, first), Threads::ONE);
         let Output { heads, logarithms } = &mut late;

@@ -2,7 +2,7 @@
 
 use crate::common::{check_gradient, check_near, narrow, random, weighted};
 use trainwright_kernels::activation::{Activation, FeedForward};
-use trainwright_kernels::cross_entropy::{Columns, Statistics};
+use trainwright_kernels::cross_entropy::{Columns, IGNORED, LossTerms, Statistics};
 use trainwright_kernels::elementwise::{add_bias, bias_gradient};
 use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::{Norm, sum_of_squares};
@@ -127,10 +127,19 @@ fn joined<T: Real>(parts: [&[Statistics<T>]; 2]) -> Vec<Statistics<T>> {
 
 #[test]
 fn cross_entropy_in_parts() {
+    let vocabulary = 7;
+    check_loss(LossTerms::default());
+    check_loss(LossTerms { label_smoothing: 0.1, vocabulary, ..LossTerms::default() });
+    check_loss(LossTerms { z_loss: 0.3, ..LossTerms::default() });
+    check_loss(LossTerms { label_smoothing: 0.4, z_loss: 0.02, vocabulary });
+}
+
+fn check_loss(terms: LossTerms) {
     // 7 entries, of which one holder has 5 and the other 2 and three columns of padding.
     let parts = [Columns { first: 0, width: 5, valid: 5 }, Columns { first: 5, width: 5, valid: 2 }];
-    let logits: Vec<f64> = random(1, 21).iter().map(|z| 4.0 * z).collect();
-    let targets = [6, 0, 4];
+    // The last target does not count.
+    let logits: Vec<f64> = random(1, 28).iter().map(|z| 4.0 * z).collect();
+    let targets = [6, 0, 4, IGNORED];
     let split = |logits: &[f64]| {
         let columns = |range: std::ops::Range<usize>, padding: usize| -> Vec<f64> {
             let row = |row: &[f64]| [&row[range.clone()], &vec![50.0; padding]].concat();
@@ -139,27 +148,40 @@ fn cross_entropy_in_parts() {
         [columns(0..5, 0), columns(5..7, 3)]
     };
     let of_all = |parts_logits: &[Vec<f64>; 2]| {
-        let [a, b] = [0, 1].map(|part| parts[part].statistics(&parts_logits[part], &targets, ALONE));
+        let [a, b] = [0, 1].map(|part| parts[part].statistics(&parts_logits[part], &targets, &terms, ALONE));
         joined([&a, &b])
     };
-    let loss = |logits: &[f64]| of_all(&split(logits)).iter().map(Statistics::loss).sum::<f64>() * 0.25;
-    let exact = |row: &[f64], target: usize| row.iter().map(|z| z.exp()).sum::<f64>().ln() - row[target];
+    let of_token = |token: &Statistics<f64>| token.loss() + terms.z_loss * token.log_sum().powi(2);
+    let loss = |logits: &[f64]| of_all(&split(logits))[..3].iter().map(of_token).sum::<f64>() * 0.25;
+    // −Σ qⱼ ln pⱼ + c (ln Z)².
+    let exact = |row: &[f64], target: usize| {
+        let log_sum = row.iter().map(|z| z.exp()).sum::<f64>().ln();
+        let q = |entry: usize| {
+            let uniform = terms.label_smoothing / 7.0;
+            if entry == target { 1.0 - terms.label_smoothing + uniform } else { uniform }
+        };
+        let cross_entropy: f64 = (0..7).map(|entry| q(entry) * (log_sum - row[entry])).sum();
+        cross_entropy + terms.z_loss * log_sum.powi(2)
+    };
     let expected: f64 = (0..3).map(|row| exact(&logits[row * 7..][..7], targets[row] as usize)).sum();
     assert!((loss(&logits) - 0.25 * expected).abs() < 1e-12);
 
     let mut shards = split(&logits);
     let statistics = of_all(&shards);
     for (part, logits) in parts.iter().zip(&mut shards) {
-        part.gradient(logits, &targets, &statistics, 0.25, ALONE);
+        part.gradient(logits, (&targets, &statistics), &terms, 0.25, ALONE);
     }
     let rows = shards[0].chunks(5).zip(shards[1].chunks(5));
     let gradient: Vec<f64> = rows.flat_map(|(a, b)| [a, &b[..2]].concat()).collect();
     check_gradient("cross entropy", &logits, &gradient, loss);
     assert!(shards[1].chunks(5).all(|row| row[2..] == [0.0; 3]));
+    assert_eq!(gradient[21..], [0.0; 7], "an ignored target has no gradient");
 
     let narrow32: Vec<Vec<f32>> = split(&logits).iter().map(|logits| narrow(logits)).collect();
-    let [a, b] = [0, 1].map(|part| parts[part].statistics(&narrow32[part], &targets, Threads::new(2)));
-    let loss32: f64 = joined([&a, &b]).iter().map(Statistics::loss).sum();
+    let [a, b] =
+        [0, 1].map(|part| parts[part].statistics(&narrow32[part], &targets, &terms, Threads::new(2)));
+    let of_token = |token: &Statistics<f32>| token.loss() + terms.z_loss * token.log_sum().powi(2);
+    let loss32: f64 = joined([&a, &b])[..3].iter().map(of_token).sum();
     assert!((loss32 - expected).abs() < 1e-5);
 }
 

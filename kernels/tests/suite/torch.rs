@@ -3,8 +3,8 @@
 use crate::common::check_near;
 use serde::Deserialize;
 use trainwright_kernels::activation::{Activation, FeedForward};
-use trainwright_kernels::attention::{Attention, Kept, Mask};
-use trainwright_kernels::cross_entropy::{Columns, Statistics};
+use trainwright_kernels::attention::{Attention, Kept, Mask, ScoreRules};
+use trainwright_kernels::cross_entropy::{Columns, LossTerms, Statistics};
 use trainwright_kernels::elementwise::{add_bias, bias_gradient};
 use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::Norm;
@@ -103,10 +103,14 @@ fn attention() {
         value_head_dim: case.d,
         mask: Mask::Causal,
     };
-    let made = attention.forward(None, &case.qkv, Threads::ONE);
+    let made = attention.forward(ScoreRules::default(), &case.qkv, Threads::ONE);
     check("attention", &made.heads, &case.y);
     let kept = Kept { heads: &made.heads, logarithms: &made.logarithms, gradient: &case.g };
-    check("attention gradient", &attention.backward(None, &case.qkv, kept, Threads::ONE), &case.dqkv);
+    check(
+        "attention gradient",
+        &attention.backward(ScoreRules::default(), &case.qkv, kept, Threads::ONE),
+        &case.dqkv,
+    );
 }
 
 #[derive(Deserialize)]
@@ -123,12 +127,18 @@ fn cross_entropy() {
     let case: LossCase = read("cross_entropy");
     let targets: Vec<u32> = case.targets.iter().map(|target| *target as u32).collect();
     let columns = Columns { first: 0, width: case.width, valid: case.width };
-    let statistics = columns.statistics(&case.logits, &targets, Threads::ONE);
+    let statistics = columns.statistics(&case.logits, &targets, &LossTerms::default(), Threads::ONE);
     let tokens = targets.len();
     let loss = statistics.iter().map(Statistics::loss).sum::<f64>() / tokens as f64;
     assert!((loss - case.loss).abs() < 1e-6, "{loss} {}", case.loss);
     let mut gradient = case.logits.clone();
-    columns.gradient(&mut gradient, &targets, &statistics, 1.0 / tokens as f32, Threads::ONE);
+    columns.gradient(
+        &mut gradient,
+        (&targets, &statistics),
+        &LossTerms::default(),
+        1.0 / tokens as f32,
+        Threads::ONE,
+    );
     check("cross entropy", &gradient, &case.dlogits);
 }
 

@@ -147,6 +147,7 @@ mod tests {
         StepReport {
             step,
             loss: 1.0,
+            z_loss: None,
             gradient_norm: None,
             learning_rate: 0.0,
             validation_loss: None,

@@ -4,7 +4,7 @@ use super::super::{
     AttentionGradient, AttentionOps, AttentionOutput, AttentionTile, Numbers, Slice, SliceMut,
 };
 use super::Cpu;
-use trainwright_kernels::attention::{Attention, Kept, Output, ScoreDropout, Tile};
+use trainwright_kernels::attention::{Attention, Kept, Output, ScoreRules, Tile};
 
 fn kept(output: AttentionOutput<'_>) -> Kept<'_, f32> {
     Kept { heads: output.heads.host(), logarithms: output.left.host(), gradient: output.gradient.host() }
@@ -19,31 +19,31 @@ fn numbers(made: Output<f32>) -> [Numbers; 2] {
 }
 
 impl AttentionOps for Cpu {
-    fn attention(&self, layer: &Attention, drops: Option<ScoreDropout>, qkv: Slice) -> [Numbers; 2] {
-        numbers(layer.forward(drops, qkv.host(), self.threads))
+    fn attention(&self, layer: &Attention, rules: ScoreRules, qkv: Slice) -> [Numbers; 2] {
+        numbers(layer.forward(rules, qkv.host(), self.threads))
     }
 
     fn attention_gradient(
         &self,
         layer: &Attention,
-        drops: Option<ScoreDropout>,
+        rules: ScoreRules,
         gradient: AttentionGradient,
     ) -> Numbers {
-        layer.backward(drops, gradient.qkv.host(), kept(gradient.output), self.threads).into()
+        layer.backward(rules, gradient.qkv.host(), kept(gradient.output), self.threads).into()
     }
 
-    fn attend(&self, layer: &Attention, drops: Option<ScoreDropout>, tile: AttentionTile) -> [Numbers; 2] {
-        numbers(layer.tile_forward(drops, host(tile), self.threads))
+    fn attend(&self, layer: &Attention, rules: ScoreRules, tile: AttentionTile) -> [Numbers; 2] {
+        numbers(layer.tile_forward(rules, host(tile), self.threads))
     }
 
     fn attend_gradient(
         &self,
         layer: &Attention,
-        drops: Option<ScoreDropout>,
+        rules: ScoreRules,
         tile: AttentionTile,
         output: AttentionOutput,
     ) -> [Numbers; 3] {
-        let made = layer.tile_backward(drops, host(tile), kept(output), self.threads);
+        let made = layer.tile_backward(rules, host(tile), kept(output), self.threads);
         [made.queries, made.keys, made.values].map(Numbers::Host)
     }
 

@@ -49,11 +49,11 @@ impl RowOps for Cpu {
         false
     }
 
-    fn rotate(&self, x: SliceMut, rotation: Rotation, Positions { of, batch }: Positions) {
+    fn rotate(&self, x: SliceMut, rotation: Rotation, positions: Positions) {
         let Rotation { heads, rotated, base, sequence, turn } = rotation;
         let angles = Rotary::<f32>::new(rotated, base, 0..sequence);
-        let positions: Vec<usize> = of.iter().cloned().flatten().collect();
-        angles.turn(x.host(), heads, |row| positions[row / batch], turn, self.threads);
+        let positions = positions.by_row();
+        angles.turn(x.host(), heads, |row| positions[row], turn, self.threads);
     }
 
     fn activate(&self, layer: &FeedForward, x: Slice, out: SliceMut) {

@@ -1,7 +1,10 @@
 //! The host sees everything when it is made: nothing is kept until a step's end.
 
-use super::super::{HostWords, Numbers, Slice, SliceMut, StepBegin, StepNumbers, StepOps, Words, each_token};
+use super::super::{
+    HostWords, Numbers, Slice, SliceMut, StepBegin, StepNumbers, StepOps, SummedLoss, Words, each_token,
+};
 use super::Cpu;
+use trainwright_kernels::cross_entropy::{IGNORED, LossTerms};
 use trainwright_kernels::cuda::DeviceError;
 
 const NO_GRAPH: &str = "processors run ops at once and record none";
@@ -32,8 +35,15 @@ impl StepOps for Cpu {
         }
     }
 
-    fn sum_losses(&self, _: usize, three: Slice) -> Option<f64> {
-        Some(each_token(three.host()).map(|token| token.loss()).sum())
+    fn sum_losses(&self, _: usize, three: Slice, targets: &Words, terms: &LossTerms) -> Option<SummedLoss> {
+        let tokens = each_token(three.host()).zip(targets.host());
+        let mut sum = SummedLoss::default();
+        for (token, _) in tokens.filter(|(_, target)| **target != IGNORED) {
+            let z_loss = if terms.z_loss == 0.0 { 0.0 } else { terms.z_loss * token.log_sum().powi(2) };
+            sum.loss += token.loss() + z_loss;
+            sum.z_loss += z_loss;
+        }
+        Some(sum)
     }
 
     fn square_sums(&self, _: [&[(Slice, f32)]; 2]) -> Numbers {

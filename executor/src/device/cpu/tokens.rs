@@ -2,7 +2,7 @@
 
 use super::super::{LossTokens, Numbers, Positions, Slice, SliceMut, TokenOps, Words, each_token};
 use super::Cpu;
-use trainwright_kernels::cross_entropy::{self, Statistics};
+use trainwright_kernels::cross_entropy::{self, LossTerms, Statistics};
 use trainwright_kernels::elementwise;
 use trainwright_kernels::embedding::Rows;
 
@@ -17,30 +17,34 @@ impl TokenOps for Cpu {
 
     fn add_positions(&self, x: SliceMut, width: usize, table: Slice, positions: Positions) {
         let table = table.host();
-        let rows = x.host().chunks_exact_mut(positions.batch * width);
-        for (rows, position) in rows.zip(positions.of.iter().cloned().flatten()) {
-            elementwise::add_bias(rows, &table[position * width..(position + 1) * width]);
+        for (row, position) in x.host().chunks_exact_mut(width).zip(positions.by_row()) {
+            elementwise::add(row, &table[position * width..(position + 1) * width]);
         }
     }
 
     fn positions_gradient(&self, gradient: Slice, width: usize, table: SliceMut, positions: Positions) {
         let table = table.host();
-        let rows = gradient.host().chunks_exact(positions.batch * width);
-        for (rows, position) in rows.zip(positions.of.iter().cloned().flatten()) {
-            elementwise::bias_gradient(rows, &mut table[position * width..(position + 1) * width]);
+        for (row, position) in gradient.host().chunks_exact(width).zip(positions.by_row()) {
+            elementwise::add(&mut table[position * width..(position + 1) * width], row);
         }
     }
 
-    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &Words) -> Numbers {
-        let each = columns.statistics(logits.host(), targets.host(), self.threads);
+    fn loss(
+        &self,
+        columns: &cross_entropy::Columns,
+        logits: Slice,
+        targets: &Words,
+        terms: &LossTerms,
+    ) -> Numbers {
+        let each = columns.statistics(logits.host(), targets.host(), terms, self.threads);
         let all = |of: fn(&Statistics<f32>) -> f32| each.iter().map(of);
         let three = all(|token| token.maximum).chain(all(|token| token.sum)).chain(all(|token| token.target));
         Numbers::Host(three.collect())
     }
 
     fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens) {
-        let LossTokens { targets, three, weight } = tokens;
+        let LossTokens { targets, three, weight, terms } = tokens;
         let of_all: Vec<_> = each_token(three.host()).collect();
-        columns.gradient(logits.host(), targets.host(), &of_all, weight, self.threads);
+        columns.gradient(logits.host(), (targets.host(), &of_all), &terms, weight, self.threads);
     }
 }

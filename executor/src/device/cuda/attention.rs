@@ -8,7 +8,7 @@ use super::super::{
 use super::structs::{attention_between, attention_of, int, parts};
 use super::{Address, Cuda, Number};
 use crate::device::AttentionBy;
-use trainwright_kernels::attention::{Attention, ScoreDropout};
+use trainwright_kernels::attention::{Attention, ScoreRules};
 use trainwright_kernels::cuda::attention::{self, Join, Pass};
 use trainwright_kernels::cuda::dropout::Drops;
 use trial::{Array, Tried, Written};
@@ -188,44 +188,45 @@ impl<'a> Gradients<'a> {
     }
 }
 
-/// An attention whose probabilities are dropped out if `drops` is given.
-fn dropping(operands: attention::Attention, drops: Option<ScoreDropout>) -> attention::Attention {
-    let drops = drops.map_or(operands.drops, |drops| Drops::of(&drops.dropout, drops.first));
+/// An attention with dropout of its probabilities.
+fn dropping(operands: attention::Attention, rules: ScoreRules) -> attention::Attention {
+    assert!(rules.documents.is_none(), "a run with a document mask is refused on GPUs");
+    let drops = rules.dropout.map_or(operands.drops, |drops| Drops::of(&drops.dropout, drops.first));
     attention::Attention { drops, ..operands }
 }
 
 impl AttentionOps for Cuda {
-    fn attention(&self, layer: &Attention, drops: Option<ScoreDropout>, qkv: Slice) -> [Numbers; 2] {
-        self.forward(layer, dropping(attention_of(layer, qkv.device()), drops))
+    fn attention(&self, layer: &Attention, rules: ScoreRules, qkv: Slice) -> [Numbers; 2] {
+        self.forward(layer, dropping(attention_of(layer, qkv.device()), rules))
     }
 
     fn attention_gradient(
         &self,
         layer: &Attention,
-        drops: Option<ScoreDropout>,
+        rules: ScoreRules,
         gradient: AttentionGradient,
     ) -> Numbers {
         let AttentionGradient { qkv, output } = gradient;
         let to_qkv = self.allocate(qkv.len(), self.number);
-        let operands = dropping(attention_of(layer, qkv.device()), drops);
+        let operands = dropping(attention_of(layer, qkv.device()), rules);
         self.backward(operands, output, Gradients::packed(layer, to_qkv));
         Numbers::on_device(to_qkv)
     }
 
-    fn attend(&self, layer: &Attention, drops: Option<ScoreDropout>, tile: AttentionTile) -> [Numbers; 2] {
-        self.forward(layer, dropping(Self::tile_of(layer, tile), drops))
+    fn attend(&self, layer: &Attention, rules: ScoreRules, tile: AttentionTile) -> [Numbers; 2] {
+        self.forward(layer, dropping(Self::tile_of(layer, tile), rules))
     }
 
     fn attend_gradient(
         &self,
         layer: &Attention,
-        drops: Option<ScoreDropout>,
+        rules: ScoreRules,
         tile: AttentionTile,
         output: AttentionOutput,
     ) -> [Numbers; 3] {
         let made =
             [tile.queries, tile.keys, tile.values].map(|slice| self.allocate(slice.len(), self.number));
-        self.backward(dropping(Self::tile_of(layer, tile), drops), output, Gradients::apart(layer, made));
+        self.backward(dropping(Self::tile_of(layer, tile), rules), output, Gradients::apart(layer, made));
         made.map(Numbers::on_device)
     }
 

@@ -6,10 +6,12 @@
 //! ```
 
 use super::super::{
-    HostWords, Numbers, Rule, Slice, SliceMut, SortedOnDevice, StepBegin, StepNumbers, StepOps, Words,
+    HostWords, Numbers, Rule, Slice, SliceMut, SortedOnDevice, StepBegin, StepNumbers, StepOps, SummedLoss,
+    Words,
 };
 use super::structs::int;
 use super::{Cuda, Number};
+use trainwright_kernels::cross_entropy::LossTerms;
 use trainwright_kernels::cuda::cross_entropy::{JoinMaxima, LossSum};
 use trainwright_kernels::cuda::optimizer::StepScalars;
 use trainwright_kernels::cuda::reduce::{ClipFactor, PartSums, SquareSums};
@@ -152,7 +154,7 @@ impl StepOps for Cuda {
         self.launch(&kernel.launch());
     }
 
-    fn sum_losses(&self, number: usize, three: Slice) -> Option<f64> {
+    fn sum_losses(&self, number: usize, three: Slice, _: &Words, _: &LossTerms) -> Option<SummedLoss> {
         let three = three.device();
         let tokens = three.length / 3;
         let [maximum, sum, target] = [0, 1, 2].map(|place| three.at.after(4 * place * tokens));

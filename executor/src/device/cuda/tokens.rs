@@ -5,7 +5,7 @@ use super::super::{
 };
 use super::Cuda;
 use super::structs::{cross_entropy_of, int};
-use trainwright_kernels::cross_entropy;
+use trainwright_kernels::cross_entropy::{self, LossTerms};
 use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
 use trainwright_kernels::cuda::embedding::{LookUp, TableGradient};
 use trainwright_kernels::embedding::Rows;
@@ -86,7 +86,15 @@ impl TokenOps for Cuda {
         self.launch(&kernel.launch(gradient.number, self.gpu));
     }
 
-    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &Words) -> Numbers {
+    fn loss(
+        &self,
+        columns: &cross_entropy::Columns,
+        logits: Slice,
+        targets: &Words,
+        terms: &LossTerms,
+    ) -> Numbers {
+        let is_plain = terms.label_smoothing == 0.0 && terms.z_loss == 0.0;
+        assert!(is_plain, "a run with other terms of the loss is refused on GPUs");
         let (logits, tokens, targets) = (logits.device(), targets.len(), targets.device());
         let (three, at) = self.scratch(3 * tokens);
         let [maximum, sum, target] = [0, 1, 2].map(|place| at.after(4 * place * tokens));
@@ -98,7 +106,7 @@ impl TokenOps for Cuda {
     }
 
     fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens) {
-        let LossTokens { targets, three, weight } = tokens;
+        let LossTokens { targets, three, weight, .. } = tokens;
         let (logits, count, at) = (logits.device(), targets.len(), three.device().at);
         let targets = targets.device();
         let kernel = CrossEntropy {

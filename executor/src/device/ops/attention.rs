@@ -1,7 +1,7 @@
 //! What attention needs of a device, of whole sequences and of parts of them.
 
 use super::super::{Numbers, Slice, SliceMut};
-use trainwright_kernels::attention::{Attention, ScoreDropout};
+use trainwright_kernels::attention::{Attention, ScoreRules};
 
 /// What backward of attention reads.
 #[derive(Debug, Clone, Copy)]
@@ -31,28 +31,28 @@ pub(crate) struct AttentionTile<'a> {
     pub values: Slice<'a>,
 }
 
-/// A device that attends. Outputs have two parts: the heads' outputs, and what the kernel leaves for backward. Probabilities are
-/// dropped out if `drops` is given, and in backward as in forward.
+/// A device that attends. Outputs have two parts: the heads' outputs, and what the kernel leaves for backward. Backward
+/// gets the rules of forward.
 pub(crate) trait AttentionOps {
     /// The outputs of packed rows.
-    fn attention(&self, layer: &Attention, drops: Option<ScoreDropout>, qkv: Slice) -> [Numbers; 2];
+    fn attention(&self, layer: &Attention, rules: ScoreRules, qkv: Slice) -> [Numbers; 2];
 
     /// The gradient of packed rows.
     fn attention_gradient(
         &self,
         layer: &Attention,
-        drops: Option<ScoreDropout>,
+        rules: ScoreRules,
         gradient: AttentionGradient,
     ) -> Numbers;
 
     /// The outputs of a tile's queries over its keys alone.
-    fn attend(&self, layer: &Attention, drops: Option<ScoreDropout>, tile: AttentionTile) -> [Numbers; 2];
+    fn attend(&self, layer: &Attention, rules: ScoreRules, tile: AttentionTile) -> [Numbers; 2];
 
     /// The gradients of a tile's queries, keys and values; its queries may have seen other keys too.
     fn attend_gradient(
         &self,
         layer: &Attention,
-        drops: Option<ScoreDropout>,
+        rules: ScoreRules,
         tile: AttentionTile,
         output: AttentionOutput,
     ) -> [Numbers; 3];

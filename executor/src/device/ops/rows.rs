@@ -3,6 +3,7 @@
 use super::super::{Numbers, Slice, SliceMut};
 use std::ops::Range;
 use trainwright_kernels::activation::FeedForward;
+use trainwright_kernels::attention::Documents;
 use trainwright_kernels::norm::Norm;
 use trainwright_kernels::rotary::{Heads, Turn};
 
@@ -28,11 +29,27 @@ pub(crate) struct Sum<'a> {
     pub bias: Option<Slice<'a>>,
 }
 
-/// Where the rows of tokens are in their sequences: row = place · batch + sequence, the place that of a position here.
+/// Where the rows of tokens are in their sequences: row = place · batch + sequence, the place that of a position here. With
+/// documents, positions are counted from the beginning of each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Positions<'a> {
     pub of: &'a [Range<usize>],
     pub batch: usize,
+    pub documents: Option<Documents<'a>>,
+}
+
+impl Positions<'_> {
+    /// The position of each row.
+    pub fn by_row(&self) -> Vec<usize> {
+        let of_row = |position: usize, sequence: usize| match &self.documents {
+            None => position,
+            Some(documents) => documents.position(sequence, position),
+        };
+        let positions = self.of.iter().cloned().flatten();
+        positions
+            .flat_map(|position| (0..self.batch).map(move |sequence| of_row(position, sequence)))
+            .collect()
+    }
 }
 
 /// How heads turn.

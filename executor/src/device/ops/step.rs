@@ -4,7 +4,7 @@
 //! once behind it. So all between are launches that are the same in every step.
 
 use super::super::{HostWords, Numbers, Rule, Slice, SliceMut, Words};
-use trainwright_kernels::cross_entropy::Statistics;
+use trainwright_kernels::cross_entropy::{LossTerms, Statistics};
 use trainwright_kernels::cuda::DeviceError;
 
 /// What is known of a step before it.
@@ -17,6 +17,15 @@ pub(crate) struct StepBegin {
     pub step: usize,
     /// How many sums of losses this rank makes in it.
     pub losses: usize,
+}
+
+/// Sums over the tokens of a microbatch.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct SummedLoss {
+    /// Of their losses, the z-loss included.
+    pub loss: f64,
+    /// Of their z-losses.
+    pub z_loss: f64,
 }
 
 /// What a device kept of a step until its end.
@@ -47,7 +56,13 @@ pub(crate) trait StepOps {
     fn join_maxima(&self, three: SliceMut, maxima: Slice);
 
     /// The sum of the losses of tokens by their three numbers; `None` if the device keeps it, under that number.
-    fn sum_losses(&self, number: usize, three: Slice) -> Option<f64>;
+    fn sum_losses(
+        &self,
+        number: usize,
+        three: Slice,
+        targets: &Words,
+        terms: &LossTerms,
+    ) -> Option<SummedLoss>;
 
     /// Two sums, of the first ones and of the others: Σ x² of each times its scale. Of a device that keeps them.
     fn square_sums(&self, all: [&[(Slice, f32)]; 2]) -> Numbers;

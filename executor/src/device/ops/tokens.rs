@@ -1,7 +1,7 @@
 //! What the ends of a model need of a device: tables of vectors by entry and by position, and the loss.
 
 use super::super::{Numbers, Positions, Slice, SliceMut, Words};
-use trainwright_kernels::cross_entropy;
+use trainwright_kernels::cross_entropy::{self, LossTerms};
 use trainwright_kernels::embedding::Rows;
 
 /// What the gradient of the loss reads of the tokens.
@@ -12,6 +12,7 @@ pub(crate) struct LossTokens<'a> {
     pub three: Slice<'a>,
     /// The gradient of the step's loss by that of one token.
     pub weight: f32,
+    pub terms: LossTerms,
 }
 
 /// A device that looks up and judges tokens.
@@ -29,7 +30,13 @@ pub(crate) trait TokenOps {
     fn positions_gradient(&self, gradient: Slice, width: usize, table: SliceMut, positions: Positions);
 
     /// The three numbers of each token's loss: the largest logits of all tokens, their sums, the targets' logits.
-    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &Words) -> Numbers;
+    fn loss(
+        &self,
+        columns: &cross_entropy::Columns,
+        logits: Slice,
+        targets: &Words,
+        terms: &LossTerms,
+    ) -> Numbers;
 
     /// Turns logits into their gradients.
     fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens);

@@ -3,6 +3,7 @@
 //! Which tokens the n-th sequence of a run has depends on the data, the seed and n alone: every rank finds its part of a batch by
 //! itself, and a resumed run goes on with the next sequence.
 
+use super::documents::PackedDocuments;
 use super::source::Source;
 use super::tokens::{STREAM, Tokens};
 use crate::error::{Fault, RunError};
@@ -10,6 +11,7 @@ use crate::random::{Stream, mix};
 use crate::train::masks::Masks;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use trainwright_kernels::cross_entropy::IGNORED;
 
 /// The sizes of batches.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +22,8 @@ pub(crate) struct BatchShape {
     pub global_batch: usize,
     /// Tokens are below it.
     pub vocabulary: usize,
+    /// Whether documents are kept apart.
+    pub document_mask: bool,
 }
 
 /// In which order sequences are read.
@@ -68,11 +72,20 @@ struct Sample {
     number: usize,
 }
 
-/// Tokens of a microbatch and those that follow each of them. Row: position · sequences + sequence.
+/// Tokens of a microbatch and those that follow each of them, `IGNORED` where these are of another document. Row: position ·
+/// sequences + sequence.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Batch {
     pub inputs: Vec<u32>,
     pub targets: Vec<u32>,
+}
+
+/// A sequence and the token behind it.
+#[derive(Debug)]
+struct Row {
+    tokens: Vec<u32>,
+    /// Where documents begin, from 1 on.
+    starts: Vec<usize>,
 }
 
 impl<'a> Loader<'a> {
@@ -94,6 +107,14 @@ impl<'a> Loader<'a> {
                 "{count} tokens are fewer than one sequence of {sequence} and the token behind it"
             )));
         }
+        let unknown = tokens.sources().iter().find(|source| source.documents.is_none());
+        if let (true, Some(source)) = (shape.document_mask, unknown) {
+            return Err(RunError::Data(format!(
+                "{}: its documents are not known, so attention cannot be kept inside them: give .jsonl, .parquet, \
+                 Megatron's index, or the token behind each document",
+                source.name()
+            )));
+        }
         for block in tokens.sources().iter().flat_map(Source::samples) {
             check_vocabulary(&block?, shape.vocabulary)?;
         }
@@ -111,21 +132,67 @@ impl<'a> Loader<'a> {
     /// # Errors
     /// `Data` if a file cannot be read, or has a token that is not in the vocabulary.
     pub fn batch(&mut self, step: usize, first: usize, count: usize) -> Result<Batch, Fault> {
-        let BatchShape { sequence, vocabulary, .. } = self.shape;
+        let BatchShape { sequence, vocabulary, document_mask, .. } = self.shape;
+        let rows = self.read(step, first, count)?;
+        for tokens in &rows {
+            check_vocabulary(&tokens.tokens, vocabulary).map_err(|error| Fault::Data(error.to_string()))?;
+        }
+        let by_position = |of: &dyn Fn(&Row, usize) -> u32| -> Vec<u32> {
+            (0..sequence).flat_map(|position| rows.iter().map(move |row| of(row, position))).collect()
+        };
+        let target = |row: &Row, position: usize| match document_mask && row.starts.contains(&(position + 1))
+        {
+            true => IGNORED,
+            false => row.tokens[position + 1],
+        };
+        Ok(Batch {
+            inputs: by_position(&|row, position| row.tokens[position]),
+            targets: by_position(&target),
+        })
+    }
+
+    /// The documents of sequences of a step, as `batch` counts them; `None` if they are not kept apart.
+    ///
+    /// # Errors
+    /// `Data` if a file cannot be read.
+    pub fn documents(
+        &mut self,
+        step: usize,
+        first: usize,
+        count: usize,
+    ) -> Result<Option<PackedDocuments>, Fault> {
+        if !self.shape.document_mask {
+            return Ok(None);
+        }
+        let rows = self.read(step, first, count)?;
+        Ok(Some(PackedDocuments::of(self.shape.sequence, rows.into_iter().map(|row| row.starts))))
+    }
+
+    /// The targets of a step that have a loss, over all ranks.
+    ///
+    /// # Errors
+    /// `Data` if a file cannot be read.
+    pub fn targets(&mut self, step: usize) -> Result<usize, Fault> {
+        let BatchShape { sequence, global_batch, document_mask, .. } = self.shape;
+        let all = sequence * global_batch;
+        if !document_mask {
+            return Ok(all);
+        }
+        let rows = self.read(step, 0, global_batch)?;
+        Ok(all - rows.iter().map(|row| row.starts.len()).sum::<usize>())
+    }
+
+    /// Sequences of a step.
+    fn read(&mut self, step: usize, first: usize, count: usize) -> Result<Vec<Row>, Fault> {
         let samples = self.samples(step)[first..first + count].to_vec();
         let read = |sample: Sample| {
-            let start = self.start(sample);
-            let tokens = self.tokens.sources()[sample.source].read(start, sequence + 1)?;
-            check_vocabulary(&tokens, vocabulary).map(|()| tokens)
+            let (start, source) = (self.start(sample), &self.tokens.sources()[sample.source]);
+            let tokens = source.read(start, self.shape.sequence + 1)?;
+            let starts = source.document_starts(start, &tokens);
+            Ok(Row { tokens, starts })
         };
         let read: Result<Vec<_>, RunError> = samples.into_iter().map(read).collect();
-        let rows = read.map_err(|error| Fault::Data(error.to_string()))?;
-        let at = |offset: usize| -> Vec<u32> {
-            (offset..offset + sequence)
-                .flat_map(|position| rows.iter().map(move |row| row[position]))
-                .collect()
-        };
-        Ok(Batch { inputs: at(0), targets: at(1) })
+        read.map_err(|error| Fault::Data(error.to_string()))
     }
 
     /// What is dropped of a step's sequences (from 0) from one on.
@@ -223,11 +290,12 @@ impl Blend {
 
 #[cfg(test)]
 mod tests {
+    use super::super::documents::DocumentStarts;
     use super::super::tokenizer::Tokenizer;
     use super::*;
 
     fn loader(tokens: &Tokens, global_batch: usize, begins: [usize; 2]) -> Loader<'_> {
-        let shape = BatchShape { sequence: 4, global_batch, vocabulary: 41 };
+        let shape = BatchShape { sequence: 4, global_batch, vocabulary: 41, document_mask: false };
         Loader::new(tokens, shape, (Order::Shuffled, 1), begins, Arc::default()).unwrap()
     }
 
@@ -252,7 +320,7 @@ mod tests {
     #[test]
     fn a_sequential_order_is_that_of_the_tokens() {
         let tokens = Tokens::of((0..41).collect(), Tokenizer::None);
-        let shape = BatchShape { sequence: 4, global_batch: 2, vocabulary: 41 };
+        let shape = BatchShape { sequence: 4, global_batch: 2, vocabulary: 41, document_mask: false };
         let mut loader = Loader::new(&tokens, shape, (Order::Sequential, 1), [0, 0], Arc::default()).unwrap();
         assert_eq!(loader.sequences(), 10);
         assert_eq!(loader.batch(1, 0, 1).unwrap().inputs, [8, 9, 10, 11]);
@@ -293,15 +361,51 @@ mod tests {
         assert_eq!(whole.batch(2, 1, 2).unwrap(), loader(&tokens, 4, [0, 0]).batch(2, 1, 2).unwrap());
     }
 
+    /// Documents of 3, 4, 1 and 5 tokens, in sequences of 4: their rows, bounds and counted targets.
+    #[test]
+    fn documents_are_kept_apart() {
+        let sources = [
+            Source::of((0..13).collect()).with_documents(Some(DocumentStarts::Listed([3, 7, 8].into()))),
+            // The same by the tokens that end documents; a half of it is held out.
+            Source::of(vec![0, 1, 9, 3, 4, 5, 9, 9, 8, 9, 10, 11, 12])
+                .with_documents(Some(DocumentStarts::Behind(9))),
+        ];
+        for (source, last) in sources.into_iter().zip([vec![[0, 4]; 4], vec![[0, 2], [0, 2], [2, 4], [2, 4]]])
+        {
+            let tokens = Tokens::new(vec![source], Tokenizer::None).unwrap();
+            let shape = BatchShape { sequence: 4, global_batch: 1, vocabulary: 41, document_mask: true };
+            let made =
+                |tokens| Loader::new(tokens, shape, (Order::Sequential, 1), [0, 0], Arc::default()).unwrap();
+            let mut loader = made(&tokens);
+            let mut bounds = |step| loader.documents(step, 0, 1).unwrap().unwrap().view().bounds.to_vec();
+            assert_eq!(bounds(0), [[0, 3], [0, 3], [0, 3], [3, 4]]);
+            assert_eq!(bounds(1), [[0, 3], [0, 3], [0, 3], [3, 4]]);
+            assert_eq!(bounds(2), last);
+            let batch = loader.batch(1, 0, 1).unwrap();
+            assert_eq!((batch.inputs.len(), batch.targets[2], batch.targets[3]), (4, IGNORED, IGNORED));
+            assert_eq!(batch.targets[..2], batch.inputs[1..3]);
+            assert_eq!([0, 1].map(|step| loader.targets(step).unwrap()), [3, 2]);
+            let [_, behind] = tokens.hold_out(8.0 / 13.0).unwrap();
+            // Tokens 5 to 12.
+            let mut loader = made(&behind);
+            let bounds = loader.documents(0, 0, 1).unwrap().unwrap().view().bounds.to_vec();
+            assert_eq!(bounds, [[0, 2], [0, 2], [2, 3], [3, 4]]);
+        }
+    }
+
     #[test]
     fn unsuitable_tokens_are_refused() {
         let check = |tokens: &Tokens, vocabulary, expected: &str| {
-            let shape = BatchShape { sequence: 4, global_batch: 1, vocabulary };
+            let shape = BatchShape { sequence: 4, global_batch: 1, vocabulary, document_mask: false };
             let made = Loader::new(tokens, shape, (Order::Shuffled, 0), [0, 0], Arc::default());
             let error = made.unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         };
         check(&Tokens::of(vec![1; 4], Tokenizer::None), 10, "4 tokens are fewer");
+        let unknown = Tokens::bytes(b"abcdefg");
+        let shape = BatchShape { sequence: 4, global_batch: 1, vocabulary: 256, document_mask: true };
+        let made = Loader::new(&unknown, shape, (Order::Shuffled, 0), [0, 0], Arc::default());
+        assert!(made.unwrap_err().to_string().contains("its documents are not known"));
         check(&Tokens::bytes(b"abcdefg"), 97, "token 97 is not in the model's vocabulary of 97");
     }
 }

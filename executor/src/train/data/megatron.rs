@@ -7,6 +7,7 @@
 //!
 //! Source: Megatron-LM, `megatron/core/datasets/indexed_dataset.py`.
 
+use super::documents::DocumentStarts;
 use super::source::{Source, Width, unreadable};
 use crate::error::RunError;
 use std::fs::File;
@@ -27,11 +28,11 @@ pub(super) fn paths(path: &Path) -> [PathBuf; 2] {
     })
 }
 
-/// The tokens of a dataset, one document behind the other.
+/// The tokens of a dataset, one document behind the other; `documents` is whether their beginnings are kept.
 ///
 /// # Errors
 /// `Data` if a file cannot be read or is none such.
-pub(super) fn open(path: &Path) -> Result<Source, RunError> {
+pub(super) fn open(path: &Path, documents: bool) -> Result<Source, RunError> {
     let [index, tokens] = paths(path);
     let name = index.display().to_string();
     let failed = |error: io::Error| match error.kind() {
@@ -55,10 +56,14 @@ pub(super) fn open(path: &Path) -> Result<Source, RunError> {
         other => return Err(bad(format!("its type of number is {other}; there are 1 to 5 and 8"))),
     };
     let sequences = u64::from_le_bytes(next(&mut file).map_err(failed)?);
-    let _documents: [u8; 8] = next(&mut file).map_err(failed)?;
+    let listed = u64::from_le_bytes(next(&mut file).map_err(failed)?);
     let mut expected = 0;
+    let mut firsts = Vec::new();
     for _ in 0..sequences {
         let length = i32::from_le_bytes(next(&mut file).map_err(failed)?);
+        if documents {
+            firsts.push(expected);
+        }
         expected += u64::try_from(length).map_err(|_| bad(format!("a sequence has {length} tokens")))?;
     }
     let source = Source::open(&tokens, width)?;
@@ -66,7 +71,30 @@ pub(super) fn open(path: &Path) -> Result<Source, RunError> {
         let (count, path) = (source.count(), tokens.display());
         return Err(RunError::Data(format!("{path} has {count} tokens, its index says {expected}")));
     }
-    Ok(source)
+    if !documents {
+        return Ok(source);
+    }
+    // Behind the lengths come the sequences' places in bytes, then the first sequence of each document and their number.
+    for _ in 0..sequences {
+        let _: [u8; 8] = next(&mut file).map_err(failed)?;
+    }
+    firsts.push(expected);
+    let mut starts: Vec<u64> = Vec::new();
+    let mut last = 0;
+    for _ in 0..listed {
+        let sequence = u64::from_le_bytes(next(&mut file).map_err(failed)?);
+        let first = usize::try_from(sequence).ok().and_then(|sequence| firsts.get(sequence));
+        let first = *first.filter(|first| **first >= last).ok_or_else(|| {
+            bad(format!(
+                "a document begins with sequence {sequence} of {sequences}, or before the one in front of it"
+            ))
+        })?;
+        if first > last && first < expected {
+            starts.push(first);
+        }
+        last = first;
+    }
+    Ok(source.with_documents(Some(DocumentStarts::Listed(starts.into()))))
 }
 
 fn next<const N: usize>(file: &mut impl Read) -> io::Result<[u8; N]> {
@@ -99,12 +127,12 @@ mod tests {
         fs::write(path("text.v1_document.bin"), &tokens).unwrap();
         fs::write(path("text.v1_document.idx"), index()).unwrap();
         for name in ["text.v1_document", "text.v1_document.bin", "text.v1_document.idx"] {
-            let source = open(&path(name)).unwrap();
+            let source = open(&path(name), false).unwrap();
             assert_eq!(source.read(0, source.count()).unwrap(), [5, 6, 7, 60_000, 1], "{name}");
         }
         let check = |index: &[u8], expected: &str| {
             fs::write(path("text.v1_document.idx"), index).unwrap();
-            let error = open(&path("text.v1_document")).unwrap_err().to_string();
+            let error = open(&path("text.v1_document"), true).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         };
         let with = |at: usize, byte: u8| {
@@ -117,6 +145,13 @@ mod tests {
         check(&with(17, 6), "its type of number is 6");
         check(&with(34, 4), "has 5 tokens, its index says 6");
         check(&with(37, 0xFF), "a sequence has -");
+        fs::write(path("text.v1_document.idx"), index()).unwrap();
+        let source = open(&path("text.v1_document"), true).unwrap();
+        assert_eq!(source.document_starts(0, &[0; 5]), [3]);
+        // The second document begins with sequence 3 of 2; the first behind the second.
+        check(&with(66, 3), "a document begins with sequence 3 of 2");
+        check(&with(58, 2), "before the one in front of it");
+        check(&index()[..60], "is cut off");
         fs::remove_file(path("text.v1_document.bin")).unwrap();
         check(&index(), "cannot read");
     }

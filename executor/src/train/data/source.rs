@@ -1,5 +1,6 @@
 //! Where tokens are: in memory, or in a file of which only the tokens of a batch are read.
 
+use super::documents::DocumentStarts;
 use crate::error::RunError;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,6 +16,8 @@ pub(crate) struct Source {
     count: usize,
     /// Its share of the sequences is this divided by the sum of all sources' weights.
     pub weight: f64,
+    /// Where its documents begin, by the tokens' places in the store; `None` if that is not known or not wanted.
+    pub documents: Option<DocumentStarts>,
 }
 
 #[derive(Debug, Clone)]
@@ -75,7 +78,7 @@ impl Source {
     /// Tokens in memory.
     pub fn of(tokens: Vec<u32>) -> Self {
         let count = tokens.len();
-        Self { store: Store::Memory(tokens.into()), first: 0, count, weight: count as f64 }
+        Self { store: Store::Memory(tokens.into()), first: 0, count, weight: count as f64, documents: None }
     }
 
     /// Tokens in a file that is open.
@@ -89,7 +92,7 @@ impl Source {
         }
         let count = length / width.bytes();
         let store = Store::File(Arc::new(TokenFile { file: Mutex::new(file), name, width }));
-        Ok(Self { store, first: 0, count, weight: count as f64 })
+        Ok(Self { store, first: 0, count, weight: count as f64, documents: None })
     }
 
     /// Tokens in the file of a path.
@@ -97,6 +100,24 @@ impl Source {
         let name = path.display().to_string();
         let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
         Self::in_file(file, name, width)
+    }
+
+    /// With its documents.
+    pub fn with_documents(self, documents: Option<DocumentStarts>) -> Self {
+        Self { documents, ..self }
+    }
+
+    /// What it is called in messages.
+    pub fn name(&self) -> &str {
+        match &self.store {
+            Store::Memory(_) => "these tokens",
+            Store::File(file) => &file.name,
+        }
+    }
+
+    /// Where documents begin among `tokens`, which were read from `first` on: places from 1.
+    pub fn document_starts(&self, first: usize, tokens: &[u32]) -> Vec<usize> {
+        self.documents.as_ref().map_or(Vec::new(), |documents| documents.among(self.first + first, tokens))
     }
 
     /// How many.

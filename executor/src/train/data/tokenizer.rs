@@ -66,13 +66,34 @@ impl Encoder {
         match self {
             Self::Bytes => Ok(text.iter().map(|byte| u32::from(*byte)).collect()),
             Self::HuggingFace { known, path, .. } => {
-                let text = std::str::from_utf8(text)
-                    .map_err(|error| RunError::Data(format!("a tokenizer reads UTF-8, and {error}")))?;
+                let text = utf8(text)?;
                 let bad = |reason: String| RunError::Tokenizer { path: path.clone(), reason };
                 let encoded = known.encode_fast(text, false).map_err(|error| bad(error.to_string()))?;
                 Ok(encoded.get_ids().to_vec())
             }
         }
+    }
+
+    /// The tokens of a text that continues a `context`, whose tokens are left out. So a tokenizer that does something at the
+    /// beginning of a text, as those of LLaMA 2 put a space there, does it at the whole text's beginning only.
+    ///
+    /// # Errors
+    /// As `encode`; `Data` if a token has parts of both.
+    pub fn encode_behind(&self, context: &[u8], text: &[u8]) -> Result<Vec<u32>, RunError> {
+        let Self::HuggingFace { known, path, .. } = self else { return self.encode(text) };
+        if context.is_empty() {
+            return self.encode(text);
+        }
+        let both = [context, text].concat();
+        let both = utf8(&both)?;
+        let bad = |reason: String| RunError::Tokenizer { path: path.clone(), reason };
+        let encoded = known.encode(both, false).map_err(|error| bad(error.to_string()))?;
+        let offsets = encoded.get_offsets();
+        let first = offsets.partition_point(|(start, _)| *start < context.len());
+        if offsets[..first].iter().any(|(_, end)| *end > context.len()) {
+            return Err(RunError::Data("a token reaches over a line's end, where a long text is cut".into()));
+        }
+        Ok(encoded.get_ids()[first..].to_vec())
     }
 
     /// The token of a text such as `<|endoftext|>`, or of a number.
@@ -97,4 +118,8 @@ impl Encoder {
             Self::HuggingFace { file, .. } => Tokenizer::HuggingFace(Arc::clone(file)),
         }
     }
+}
+
+fn utf8(text: &[u8]) -> Result<&str, RunError> {
+    std::str::from_utf8(text).map_err(|error| RunError::Data(format!("a tokenizer reads UTF-8, and {error}")))
 }

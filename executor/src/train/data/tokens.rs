@@ -17,6 +17,8 @@ pub struct Tokens {
     tokenizer: Tokenizer,
     /// Tells them from others, by all tokens or by samples of large sources.
     fingerprint: String,
+    /// Distinguishes the beginnings of documents, where they are known.
+    documents: Option<String>,
 }
 
 /// A file with data.
@@ -30,20 +32,33 @@ pub struct DataFile<'a> {
     pub weight: Option<f64>,
 }
 
+/// How files become tokens.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DataOptions<'a> {
+    /// The `tokenizer.json` that cuts texts; if `None`, each byte is a token.
+    pub tokenizer: Option<&'a Path>,
+    /// The token behind each document, as its text or its number: it is put behind those of texts, and divides the tokens of
+    /// `.u16` and `.u32` into documents.
+    pub end_of_document: Option<&'a str>,
+    /// Whether it is to be known where documents begin: for `Settings::document_mask`. Takes 8 bytes for each document.
+    pub documents: bool,
+}
+
 impl Tokens {
-    /// The tokens of files. `end` is the token behind each document of a `.jsonl`, as its text or its number.
+    /// The tokens of files.
     ///
     /// # Errors
     /// `Data` if a file cannot be read or is not of its format, `Tokenizer` if the tokenizer cannot be used.
-    pub fn open(files: &[DataFile], tokenizer: Option<&Path>, end: Option<&str>) -> Result<Self, RunError> {
+    pub fn open(files: &[DataFile], options: &DataOptions) -> Result<Self, RunError> {
+        let DataOptions { tokenizer, end_of_document, documents } = *options;
         let encoder = Encoder::open(tokenizer)?;
-        let end = end.map(|end| encoder.token(end)).transpose()?;
+        let end = end_of_document.map(|end| encoder.token(end)).transpose()?;
         let mut sources = Vec::new();
         let mut has_text = false;
         for file in files {
             let format = file.format.map_or_else(|| DataFormat::of_path(file.path), Ok)?;
             has_text |= format.is_text();
-            let mut source = format.open(file.path, &encoder, end)?;
+            let mut source = format.open(file.path, &encoder, end, documents)?;
             source.weight = file.weight.unwrap_or(source.weight);
             sources.push(source);
         }
@@ -120,7 +135,17 @@ impl Tokens {
                 hash = block?.iter().fold(hash, |hash, token| mix(hash ^ u64::from(*token)));
             }
         }
-        Ok(Self { sources: sources.into(), tokenizer, fingerprint: format!("{hash:016x}") })
+        let starts: Option<Vec<u64>> =
+            sources.iter().map(|source| Some(source.documents.as_ref()?.fingerprint())).collect();
+        let documents =
+            starts.map(|starts| starts.into_iter().fold(0, |hash, of_source| mix(hash ^ of_source)));
+        let name = |hash: u64| format!("{hash:016x}");
+        Ok(Self {
+            sources: sources.into(),
+            tokenizer,
+            fingerprint: name(hash),
+            documents: documents.map(name),
+        })
     }
 
     pub(crate) fn sources(&self) -> &[Source] {
@@ -141,9 +166,10 @@ impl Tokens {
 /// What tells them from others.
 impl Serialize for Tokens {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Tokens", 3)?;
+        let mut fields = serializer.serialize_struct("Tokens", 4)?;
         fields.serialize_field("tokens", &self.count())?;
         fields.serialize_field("fingerprint", &self.fingerprint)?;
+        fields.serialize_field("documents", &self.documents)?;
         fields.serialize_field("tokenizer", &self.tokenizer.name())?;
         fields.end()
     }
@@ -151,7 +177,9 @@ impl Serialize for Tokens {
 
 impl PartialEq for Tokens {
     fn eq(&self, other: &Self) -> bool {
-        self.count() == other.count() && self.fingerprint == other.fingerprint
+        self.count() == other.count()
+            && self.fingerprint == other.fingerprint
+            && self.documents == other.documents
     }
 }
 

@@ -4,7 +4,8 @@ use super::dropout::of_probabilities;
 use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
 use crate::device::{AttentionGradient, AttentionOutput, Numbers};
-use trainwright_kernels::attention;
+use crate::train::data::documents::PackedDocuments;
+use trainwright_kernels::attention::{self, ScoreRules};
 use trainwright_spec::model::Mask;
 
 /// The logarithms of the sums of exponentials that its kernel leaves for backward.
@@ -16,8 +17,10 @@ pub(super) struct Attention;
 impl Operator for Attention {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let kernel = kernel(step);
-        let drops = of_probabilities(step, &kernel);
-        let [heads, left] = step.device.attention(&kernel, drops, input.slice());
+        let dropout = of_probabilities(step, &kernel);
+        let documents = step.frame.documents.as_deref().map(PackedDocuments::view);
+        let rules = ScoreRules { dropout, documents };
+        let [heads, left] = step.device.attention(&kernel, rules, input.slice());
         let output = Tensor::of(heads, kernel.output_row());
         if step.keeps {
             let kept = step.kept();
@@ -29,14 +32,16 @@ impl Operator for Attention {
 
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
         let (kernel, device) = (kernel(step), step.device);
-        let drops = of_probabilities(step, &kernel);
+        let dropout = of_probabilities(step, &kernel);
+        let documents = step.frame.documents.clone();
+        let rules = ScoreRules { dropout, documents: documents.as_deref().map(PackedDocuments::view) };
         let input = step.kept_input();
         let kept = step.kept();
         let output = kept.output.clone().expect("attention keeps its output or makes it again");
         let (heads, left) = (output.slice(), kept.module_state::<LogSums>().0.slice());
         let output = AttentionOutput { heads, left, gradient: gradient.slice() };
         let gradient = AttentionGradient { qkv: input.slice(), output };
-        Some(Tensor::of(device.attention_gradient(&kernel, drops, gradient), kernel.row()))
+        Some(Tensor::of(device.attention_gradient(&kernel, rules, gradient), kernel.row()))
     }
 }
 

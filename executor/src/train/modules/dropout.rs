@@ -11,7 +11,7 @@ pub(super) fn drop_out(step: &Step, rows: &mut Tensor, dropped: Dropped) {
     let masks = &step.frame.masks;
     let Some(dropout) = masks.of(step.model.drops_out(), step.place.0, dropped) else { return };
     let (width, first) = (rows.width(), masks.first_sequence);
-    let positions = Positions { of: &step.sizes.norm_ranges(), batch: step.sizes.batch };
+    let positions = Positions { of: &step.sizes.norm_ranges(), batch: step.sizes.batch, documents: None };
     step.device.drop_out(rows.slice_mut(), &dropout, width, first, positions);
 }
 

@@ -4,6 +4,7 @@ use super::dropout::drop_out;
 use super::operator::{Operator, Step};
 use crate::device;
 use crate::device::tensor::Tensor;
+use crate::train::data::documents::PackedDocuments;
 use crate::train::masks::Dropped;
 use crate::train::parameters::ParameterName;
 
@@ -17,7 +18,8 @@ impl Operator for Positions {
     fn forward(&self, step: &mut Step, mut input: Tensor) -> Tensor {
         let table = step.read(ParameterName::PositionEmbedding).expect("learned positions have a table");
         let (width, of) = (input.width(), step.sizes.norm_ranges());
-        let positions = device::Positions { of: &of, batch: step.sizes.batch };
+        let documents = step.frame.documents.as_deref().map(PackedDocuments::view);
+        let positions = device::Positions { of: &of, batch: step.sizes.batch, documents };
         step.device.add_positions(input.slice_mut(), width, table, positions);
         drop_out(step, &mut input, Dropped::Embedding);
         input
@@ -26,7 +28,8 @@ impl Operator for Positions {
     fn backward(&self, step: &mut Step, mut gradient: Tensor) -> Option<Tensor> {
         drop_out(step, &mut gradient, Dropped::Embedding);
         let of = step.sizes.norm_ranges();
-        let positions = device::Positions { of: &of, batch: step.sizes.batch };
+        let documents = step.frame.documents.as_deref().map(PackedDocuments::view);
+        let positions = device::Positions { of: &of, batch: step.sizes.batch, documents };
         let layer = step.state.layer_mut(step.place.0);
         let table = layer.write(step.device, ParameterName::PositionEmbedding);
         let table = table.expect("learned positions have a table");

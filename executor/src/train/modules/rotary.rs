@@ -3,6 +3,7 @@
 use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
 use crate::device::{Positions, Rotation};
+use crate::train::data::documents::PackedDocuments;
 use trainwright_kernels::rotary::{Heads, Turn};
 
 pub(super) struct Rotary;
@@ -33,7 +34,8 @@ fn turn(step: &Step, mut x: Tensor, turn: Turn) -> Tensor {
     let base = attention.rotary_base.unwrap_or(BASE);
     let rotated = attention.rotary_head_dim.unwrap_or(width);
     let rotation = Rotation { heads, rotated, base, sequence: sizes.sequence, turn };
-    let positions = Positions { of: sizes.local_positions(), batch: sizes.batch };
+    let documents = step.frame.documents.as_deref().map(PackedDocuments::view);
+    let positions = Positions { of: sizes.local_positions(), batch: sizes.batch, documents };
     step.device.rotate(x.slice_mut(), rotation, positions);
     x
 }

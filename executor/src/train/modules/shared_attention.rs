@@ -2,7 +2,8 @@
 //! the steps make is put together.
 //!
 //! A rank knows the positions of everything it holds, so a step needs no separate mask: queries see keys of earlier
-//! positions in full, keys of the same positions as the model's mask says, and later ones not at all if it is causal.
+//! positions in full, keys of the same positions as the model's mask says, and later ones not at all if it is causal. Packed
+//! documents hide more keys by their positions.
 
 mod exchange;
 
@@ -13,11 +14,13 @@ use super::stepwise::{Among, Stepwise};
 use crate::device::tensor::Tensor;
 use crate::device::{AttentionOutput, AttentionTile, Device, Numbers, Slice, SliceMut};
 use crate::error::Fault;
+use crate::train::data::documents::PackedDocuments;
 use crate::train::sizes::Sizes;
 use exchange::Exchange;
 use std::collections::VecDeque;
 use std::ops::Range;
-use trainwright_kernels::attention::{Attention, Mask, ScoreDropout};
+use std::sync::Arc;
+use trainwright_kernels::attention::{Attention, Documents, Mask, ScoreDropout, ScoreRules};
 use trainwright_spec::program::{Does, Pass, Share};
 
 /// Rows of the tokens at some positions, those of a position next to each other.
@@ -49,6 +52,8 @@ struct InWork {
     kernel: Attention,
     /// What is dropped of their probabilities, from the first position on.
     drops: Option<ScoreDropout>,
+    /// The documents of its sequences, if they are kept apart.
+    documents: Option<Arc<PackedDocuments>>,
     queries: Part,
     /// Keys and values in the order in which they are used.
     held: VecDeque<Pair>,
@@ -89,6 +94,7 @@ impl Stepwise for Shared {
         }
         let kernel = kernel(step);
         let drops = of_probabilities(step, &kernel);
+        let documents = step.frame.documents.clone();
         let flow = step.frame.take_flow();
         let part = |columns| Part { positions: positions.clone(), rows: flow.columns(columns) };
         let [q, k, v] = kernel.columns();
@@ -97,6 +103,7 @@ impl Stepwise for Shared {
             alone: kernel,
             kernel,
             drops,
+            documents,
             queries: part(0..q),
             held: VecDeque::from([pair]),
             kept: None,
@@ -161,7 +168,7 @@ impl InWork {
             for (kernel, keys) in pair[0].positions.iter().flat_map(|keys| seen(&self.kernel, queries, keys))
             {
                 let tile = self.tile(sizes, queries, &pair, &keys);
-                let [heads, left] = device.attend(&kernel, self.drops_of(queries, &keys), tile);
+                let [heads, left] = device.attend(&kernel, self.rules_of(queries, &keys), tile);
                 let output = Output { heads, left };
                 match &mut joined {
                     Some(joined) => joined.join(&output, &kernel, device),
@@ -222,10 +229,15 @@ impl InWork {
         }
     }
 
-    /// The dropout of the scores of queries with keys.
-    fn drops_of(&self, queries: &Range<usize>, keys: &Range<usize>) -> Option<ScoreDropout> {
-        let [sequence, head, ..] = self.drops?.first;
-        self.drops.map(|drops| ScoreDropout { first: [sequence, head, queries.start, keys.start], ..drops })
+    /// The rules of the scores of queries with keys.
+    fn rules_of(&self, queries: &Range<usize>, keys: &Range<usize>) -> ScoreRules<'_> {
+        let first = [queries.start, keys.start];
+        let dropout = self.drops.map(|drops| {
+            let [sequence, head, ..] = drops.first;
+            ScoreDropout { first: [sequence, head, first[0], first[1]], ..drops }
+        });
+        let documents = self.documents.as_deref().map(PackedDocuments::view);
+        ScoreRules { dropout, documents: documents.map(|documents| Documents { first, ..documents }) }
     }
 
     /// Backward of `attend`.
@@ -245,7 +257,7 @@ impl InWork {
                 };
                 let tile = self.tile(sizes, queries, &pair, &keys);
                 let [query_gradient, key_gradient, value_gradient] =
-                    device.attend_gradient(&kernel, self.drops_of(queries, &keys), tile, output);
+                    device.attend_gradient(&kernel, self.rules_of(queries, &keys), tile, output);
                 device.add(to_queries.at_mut(sizes, queries), query_gradient.slice());
                 device.add(to_pair[0].at_mut(sizes, &keys), key_gradient.slice());
                 device.add(to_pair[1].at_mut(sizes, &keys), value_gradient.slice());

@@ -4,11 +4,16 @@ use super::{Rank, THE_LOSS};
 use crate::device::tensor::Tensor;
 use crate::device::{Device, HostWords, Sorted};
 use crate::error::Fault;
+use crate::train::data::documents::PackedDocuments;
 use crate::train::data::loader::{Batch, Loader};
 use crate::train::frame::{Frame, MicrobatchTokens};
 use crate::train::modules::LossSums;
 use crate::train::parameters::Layer;
+use crate::train::settings::Settings;
 use crate::train::sizes::Sizes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use trainwright_kernels::cross_entropy::LossTerms;
 use trainwright_spec::program::{Channel, Module, Program, RankProgram, StageEnd};
 use trainwright_spec::schedule::{Action, ActionKind};
 
@@ -18,6 +23,16 @@ pub(crate) struct StepTokens {
     step: usize,
     actions: Vec<Action>,
     words: Vec<HostWords>,
+    documents: Option<StepDocuments>,
+}
+
+/// The documents of a step's sequences.
+#[derive(Debug)]
+pub(crate) struct StepDocuments {
+    /// By microbatch, those of the sequences that the rank computes with.
+    of: BTreeMap<usize, Arc<PackedDocuments>>,
+    /// The targets that have a loss, over all ranks.
+    targets: usize,
 }
 
 impl Rank<'_> {
@@ -26,7 +41,8 @@ impl Rank<'_> {
         let (program, sizes) = (self.shared.program, &self.sizes);
         let (actions, words) =
             make_words(self.program, program, sizes, &*self.device, (&mut self.loader, step - 1))?;
-        Ok(StepTokens { step, actions, words })
+        let documents = make_documents(self.program, sizes, (&mut self.loader, step - 1))?;
+        Ok(StepTokens { step, actions, words, documents })
     }
 
     /// Makes those of a batch of held-out tokens, from 0.
@@ -34,7 +50,8 @@ impl Rank<'_> {
         let (program, sizes) = (self.shared.program, &self.sizes);
         let loader = self.validation_loader.as_mut().expect("a validation has a loader");
         let (actions, words) = make_words(self.program, program, sizes, &*self.device, (loader, batch))?;
-        Ok(StepTokens { step: 0, actions, words })
+        let documents = make_documents(self.program, sizes, (loader, batch))?;
+        Ok(StepTokens { step: 0, actions, words, documents })
     }
 
     /// Copies the tokens of a step to the device. They were made during the step before, unless this one is the run's first.
@@ -46,7 +63,8 @@ impl Rank<'_> {
     }
 
     /// Copies tokens to the device.
-    pub(super) fn upload(&mut self, StepTokens { actions, words, .. }: StepTokens) {
+    pub(super) fn upload(&mut self, StepTokens { actions, words, documents, .. }: StepTokens) {
+        self.documents = documents;
         let mut brought = self.device.upload(words).into_iter();
         let mut next = || brought.next().expect("all were brought");
         self.tokens = actions
@@ -77,6 +95,10 @@ impl Rank<'_> {
         }
         let sizes = &self.sizes;
         let mut frame = Frame::new(self.tokens.remove(&(stage, microbatch)));
+        let Settings { label_smoothing, z_loss, .. } = *self.shared.settings;
+        frame.loss_terms = LossTerms { label_smoothing, z_loss, vocabulary: sizes.vocabulary };
+        frame.documents = self.documents.as_ref().map(|documents| Arc::clone(&documents.of[&microbatch]));
+        frame.token_weight = 1.0 / self.targets() as f32;
         frame.masks = self.loader.masks(step - 1, sizes.first_sequence(microbatch));
         frame.flow = match source {
             Some(StageEnd::Model) => {
@@ -86,6 +108,12 @@ impl Rank<'_> {
             _ => left,
         };
         frame
+    }
+
+    /// The targets of the step that have a loss, over all ranks; at least one.
+    fn targets(&self) -> usize {
+        let all = self.shared.plan.job.tokens();
+        self.documents.as_ref().map_or(all, |documents| documents.targets).max(1)
     }
 
     /// Stores what later calls need. Returns the loss of the microbatch if the call made it and the device does not keep it.
@@ -100,9 +128,18 @@ impl Rank<'_> {
         match self.shared.program.destination(action) {
             Some(StageEnd::Model) if kind == ActionKind::Forward => {
                 frame.flow = None;
-                let three = &frame.kept((Layer::Head, Module::Loss)).module_state::<LossSums>().three;
+                let three = std::mem::take(
+                    &mut frame.kept((Layer::Head, Module::Loss)).module_state::<LossSums>().three,
+                );
                 let number = number.expect("it is one of the calls that make losses");
-                loss = self.device.sum_losses(number, three.slice()).unwrap_or(0.0);
+                let targets = &frame.tokens().targets;
+                let sum = self.device.sum_losses(number, three.slice(), targets, &frame.loss_terms);
+                let sum = sum.unwrap_or_default();
+                // Reports divide by all tokens of a step.
+                let share = self.shared.plan.job.tokens() as f64 / self.targets() as f64;
+                loss = sum.loss * share;
+                self.z_loss += sum.z_loss * share;
+                frame.kept((Layer::Head, Module::Loss)).module_state::<LossSums>().three = three;
                 if !loss.is_finite() {
                     return Err(Fault::NotFinite { what: THE_LOSS });
                 }
@@ -148,6 +185,24 @@ fn make_words(
         words.push(HostWords { numbers: targets, sorted: None });
     }
     Ok((actions, words))
+}
+
+/// The documents of a rank's microbatches in a loader's batch; `None` if they are not kept apart.
+fn make_documents(
+    of_rank: &RankProgram,
+    sizes: &Sizes,
+    (loader, batch): (&mut Loader, usize),
+) -> Result<Option<StepDocuments>, Fault> {
+    let actions = of_rank.calls.iter().filter_map(|call| call.action);
+    let forward = actions.filter(|action| action.kind == ActionKind::Forward);
+    let row = if sizes.is_grid() { sizes.row() } else { 0 };
+    let mut of = BTreeMap::new();
+    for microbatch in forward.map(|action| action.microbatch).collect::<BTreeSet<usize>>() {
+        let first = sizes.first_sequence(microbatch) + row * sizes.batch;
+        let Some(documents) = loader.documents(batch, first, sizes.batch)? else { return Ok(None) };
+        of.insert(microbatch, Arc::new(documents));
+    }
+    Ok(Some(StepDocuments { of, targets: loader.targets(batch)? }))
 }
 
 /// The tokens of a batch that a rank has. On a grid it looks up the sequences of all rows, one row's behind the other's.

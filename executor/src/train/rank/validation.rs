@@ -1,4 +1,4 @@
-//! The loss of held-out tokens: the forward passes of a step's program alone, without dropout.
+//! The loss of held-out tokens: the forward passes of a step's program alone, without dropout, label smoothing and z-loss.
 //!
 //! A rank runs its forward calls in the order of its program. Each needs forward calls of other ranks only, so leaving out all
 //! other calls keeps every order that the program asks for. Nothing of a validation stays: neither in the state nor in a record.
@@ -9,6 +9,7 @@ use crate::train::masks::Masks;
 use crate::train::sizes::Divides;
 use crate::train::update::Update;
 use std::rc::Rc;
+use trainwright_kernels::cross_entropy::LossTerms;
 use trainwright_spec::schedule::{Action, ActionKind};
 
 impl Rank<'_> {
@@ -46,6 +47,7 @@ impl Rank<'_> {
             };
             let mut frame = self.frame(action, step);
             frame.masks = Masks::off();
+            frame.loss_terms = LossTerms::default();
             loss += self.enqueue_call((number, call), frame, &mut update, records)?;
             self.discard(action)?;
         }

@@ -79,13 +79,14 @@ impl Report {
 
 /// A rank's message of a step, for rank 0.
 fn step_to_bytes(message: &StepMessage) -> Vec<u8> {
-    let StepEnd { loss, gradient_norm, communication, validation } = message.end;
+    let StepEnd { loss, z_loss, gradient_norm, communication, validation } = message.end;
     let communicated = communication.unwrap_or_default();
     let [segment, op] = communicated.longest.unwrap_or_default();
     let validated = validation.unwrap_or(ValidationEnd { loss: 0.0, seconds: 0.0 });
     let words = [
         message.step as u64,
         loss.to_bits(),
+        z_loss.to_bits(),
         gradient_norm.is_some().into(),
         gradient_norm.unwrap_or(0.0).to_bits(),
         communication.is_some().into(),
@@ -105,6 +106,7 @@ fn step_from_bytes(rank: usize, bytes: &[u8]) -> Option<StepMessage> {
     let mut words = Words(bytes);
     let step = words.next()? as usize;
     let loss = f64::from_bits(words.next()?);
+    let z_loss = f64::from_bits(words.next()?);
     let has_norm = words.next()? != 0;
     let norm = f64::from_bits(words.next()?);
     let has_communication = words.next()? != 0;
@@ -117,7 +119,7 @@ fn step_from_bytes(rank: usize, bytes: &[u8]) -> Option<StepMessage> {
         ValidationEnd { loss: f64::from_bits(words.next()?), seconds: f64::from_bits(words.next()?) };
     let (gradient_norm, validation) = (has_norm.then_some(norm), has_validation.then_some(validated));
     let communication = has_communication.then_some(communicated);
-    Some(StepMessage { rank, step, end: StepEnd { loss, gradient_norm, communication, validation } })
+    Some(StepMessage { rank, step, end: StepEnd { loss, z_loss, gradient_norm, communication, validation } })
 }
 
 /// The end of a rank, without what only ranks of this process give.
@@ -185,7 +187,13 @@ mod tests {
     fn reports_arrive_as_they_were_sent() {
         let validation = Some(ValidationEnd { loss: 2.0 / 3.0, seconds: 1e-9 });
         let communication = Some(Communication { seconds: 1e-3, longest: Some([9, u32::MAX]) });
-        let end = StepEnd { loss: -1.0 / 3.0, gradient_norm: Some(f64::MAX), communication, validation };
+        let end = StepEnd {
+            loss: -1.0 / 3.0,
+            z_loss: 1e-300,
+            gradient_norm: Some(f64::MAX),
+            communication,
+            validation,
+        };
         let message = StepMessage { rank: 3, step: 70_000, end };
         let read = step_from_bytes(3, &step_to_bytes(&message)).unwrap();
         assert_eq!((read.rank, read.step, read.end), (3, 70_000, end));

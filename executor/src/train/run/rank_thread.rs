@@ -197,7 +197,8 @@ impl Run {
                     })
                 }
             },
-            loader: loader(plan, &self.tokens, &self.beginning, &self.orders).map_err(data_fault)?,
+            loader: loader(plan, settings, &self.tokens, &self.beginning, &self.orders)
+                .map_err(data_fault)?,
             validation_loader: validation_loader(plan, settings).transpose().map_err(data_fault)?,
             state,
             recorder: Recorder::new(self.here.began, settings.records),
@@ -205,6 +206,8 @@ impl Run {
             heartbeat,
             frames: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            documents: None,
+            z_loss: 0.0,
             next_tokens: None,
             graph_capture: GraphCapture::of(shared, &self.routes, rank),
             left_tensors: BTreeMap::new(),

@@ -17,8 +17,10 @@ use trainwright_spec::program::Program;
 pub struct StepReport {
     /// Its number, from 1.
     pub step: usize,
-    /// The mean loss of its tokens, before the update.
+    /// The mean loss of its tokens before the update, with label smoothing and the z-loss if the run has them.
     pub loss: f64,
+    /// The part of it that is the z-loss; `None` if the run has none.
+    pub z_loss: Option<f64>,
     /// The norm of the gradients before it was clipped; `None` if the job does not clip.
     pub gradient_norm: Option<f64>,
     /// The learning rate of its update.
@@ -51,6 +53,7 @@ pub(super) struct Steps<'a> {
     plan: &'a Plan,
     program: &'a Program,
     learning_rate: LearningRate,
+    has_z_loss: bool,
     ranks: usize,
     waiting: BTreeMap<usize, BTreeMap<usize, StepEnd>>,
     before: Instant,
@@ -65,6 +68,7 @@ impl<'a> Steps<'a> {
             plan,
             program: &run.program,
             learning_rate,
+            has_z_loss: run.settings.z_loss != 0.0,
             ranks,
             waiting: BTreeMap::new(),
             before: Instant::now(),
@@ -86,6 +90,7 @@ impl<'a> Steps<'a> {
         let first_columns: Vec<&StepEnd> = first_columns.map(|(_, end)| end).collect();
         let tokens = plan.job.tokens() as f64;
         let loss = first_columns.iter().map(|end| end.loss).sum::<f64>() / tokens;
+        let z_loss = first_columns.iter().map(|end| end.z_loss).sum::<f64>() / tokens;
         let validations = first_columns.iter().map(|end| end.validation.map(|validation| validation.loss));
         let validation_loss = validations.sum::<Option<f64>>().map(|loss| loss / tokens);
         let validations = ends.values().filter_map(|end| Some(end.validation?.seconds));
@@ -94,6 +99,7 @@ impl<'a> Steps<'a> {
         let report = StepReport {
             step,
             loss,
+            z_loss: self.has_z_loss.then_some(z_loss),
             gradient_norm: ends[&0].gradient_norm,
             learning_rate: self.learning_rate.at(step),
             validation_loss,

@@ -50,6 +50,7 @@ impl Run {
     /// Refuses what cannot be run.
     pub fn new(plan: Plan, tokens: &Tokens, settings: &Settings, here: LocalRanks) -> Result<Self, RunError> {
         supported::check_on(settings.device, &plan)?;
+        supported::check_settings(settings)?;
         (settings.device.require)()?;
         if plan.job.precision == Precision::Fp8 {
             let local = |rank: &usize| here.local_rank.unwrap_or(*rank);
@@ -60,7 +61,7 @@ impl Run {
         }
         let beginning = Beginning::open(&plan, tokens, settings)?;
         let orders = Arc::default();
-        loader(&plan, tokens, &beginning, &orders)?;
+        loader(&plan, settings, tokens, &beginning, &orders)?;
         check_validation(&plan, tokens, settings)?;
         // Rank 0 writes all files.
         if let Some(saving) = settings.saving.as_ref().filter(|_| here.leads()) {
@@ -175,12 +176,19 @@ impl Run {
 /// The batches of a run from its beginning on.
 pub(super) fn loader<'a>(
     plan: &Plan,
+    settings: &Settings,
     tokens: &'a Tokens,
     beginning: &Beginning,
     orders: &Arc<EpochOrders>,
 ) -> Result<Loader<'a>, RunError> {
     let order = (Order::Shuffled, beginning.seed);
-    Loader::new(tokens, shape(plan), order, [beginning.step, beginning.sequences], Arc::clone(orders))
+    Loader::new(
+        tokens,
+        shape(plan, settings),
+        order,
+        [beginning.step, beginning.sequences],
+        Arc::clone(orders),
+    )
 }
 
 /// The batches of held-out tokens, always the same ones; `None` if there is no validation.
@@ -189,12 +197,19 @@ pub(super) fn validation_loader<'a>(
     settings: &'a Settings,
 ) -> Option<Result<Loader<'a>, RunError>> {
     let validation = settings.validation.as_ref()?;
-    Some(Loader::new(&validation.tokens, shape(plan), (Order::Sequential, 0), [0, 0], Arc::default()))
+    Some(Loader::new(
+        &validation.tokens,
+        shape(plan, settings),
+        (Order::Sequential, 0),
+        [0, 0],
+        Arc::default(),
+    ))
 }
 
-fn shape(plan: &Plan) -> BatchShape {
+fn shape(plan: &Plan, settings: &Settings) -> BatchShape {
     let (sequence, global_batch) = (plan.job.sequence, plan.job.global_batch);
-    BatchShape { sequence, global_batch, vocabulary: plan.model.vocab }
+    let document_mask = settings.document_mask;
+    BatchShape { sequence, global_batch, vocabulary: plan.model.vocab, document_mask }
 }
 
 /// Refuses held-out tokens that make no batch, or that another tokenizer made.

@@ -3,6 +3,7 @@
 use super::{all, checked, is_dense, refuse, with_executor_stack};
 use crate::device::DeviceKind;
 use crate::error::RunError;
+use crate::train::settings::Settings;
 use trainwright_spec::model::{Block, Mlp};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
@@ -81,6 +82,36 @@ pub(crate) fn check_on(device: DeviceKind, plan: &Plan) -> Result<(), RunError> 
         ),
     ])?;
     fp8_sides(plan)
+}
+
+/// Whether the executor has kernels for the settings on their device.
+///
+/// # Errors
+/// `Refused` with the first setting that it has not there.
+pub(crate) fn check_settings(settings: &Settings) -> Result<(), RunError> {
+    if !settings.device.runs_cuda_kernels {
+        return Ok(());
+    }
+    all([
+        (
+            !settings.document_mask,
+            "document mask",
+            "on".into(),
+            "on a GPU attention does not know documents: leave it out, or compute on processors",
+        ),
+        (
+            settings.z_loss == 0.0,
+            "z-loss",
+            settings.z_loss.to_string(),
+            "on a GPU the loss is plain cross entropy: leave it out, or compute on processors",
+        ),
+        (
+            settings.label_smoothing == 0.0,
+            "label smoothing",
+            settings.label_smoothing.to_string(),
+            "on a GPU the loss is plain cross entropy: leave it out, or compute on processors",
+        ),
+    ])
 }
 
 /// Whether products in fp8 have sides that tensor cores accept.

@@ -208,6 +208,7 @@ mod tests {
     use crate::device::AttentionBy;
     use crate::device::{AttentionGradient, AttentionOps, AttentionOutput, CurrentDevice, Device};
     use std::rc::Rc;
+    use trainwright_kernels::attention::ScoreRules;
     use trainwright_kernels::attention::{Attention, Mask};
     use trainwright_kernels::cuda::{AttentionFault, AttentionFaultKind, Number};
 
@@ -232,11 +233,14 @@ mod tests {
         let take = |row, seed| device.take(numbers(tokens * row, seed), Number::Bf16);
         let (qkv, gradient) = (take(LAYER.row(), 1), take(LAYER.output_row(), 500));
         let once = || {
-            let [heads, left] = device.attention(&LAYER, None, qkv.slice());
+            let [heads, left] = device.attention(&LAYER, ScoreRules::default(), qkv.slice());
             let output =
                 AttentionOutput { heads: heads.slice(), left: left.slice(), gradient: gradient.slice() };
-            let to_qkv =
-                device.attention_gradient(&LAYER, None, AttentionGradient { qkv: qkv.slice(), output });
+            let to_qkv = device.attention_gradient(
+                &LAYER,
+                ScoreRules::default(),
+                AttentionGradient { qkv: qkv.slice(), output },
+            );
             [&heads, &left, &to_qkv].map(|numbers| device.read(numbers.slice()).into_owned())
         };
         let first = once();
