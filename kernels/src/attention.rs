@@ -7,9 +7,11 @@
 //! Source: Dao 2023, arXiv 2307.08691, algorithms 1 and 2.
 
 mod backward;
+mod cached;
 mod forward;
 mod tile;
 
+pub use cached::KeyValueCache;
 pub use tile::{Tile, TileGradients};
 
 use crate::dropout::{Dropout, RowMask};

@@ -11,5 +11,5 @@ pub(crate) mod loader;
 mod megatron;
 mod source;
 mod text;
-mod tokenizer;
+pub(crate) mod tokenizer;
 pub(crate) mod tokens;

@@ -50,8 +50,10 @@ impl RowOps for Cpu {
     }
 
     fn rotate(&self, x: SliceMut, rotation: Rotation, Positions { of, batch }: Positions) {
-        let Rotation { heads, rotated, base, sequence, turn } = rotation;
-        let angles = Rotary::<f32>::new(rotated, base, 0..sequence);
+        let Rotation { heads, rotated, base, turn, .. } = rotation;
+        let first = of.iter().map(|range| range.start).min().unwrap_or(0);
+        let end = of.iter().map(|range| range.end).max().unwrap_or(0);
+        let angles = Rotary::<f32>::new(rotated, base, first..end);
         let positions: Vec<usize> = of.iter().cloned().flatten().collect();
         angles.turn(x.host(), heads, |row| positions[row / batch], turn, self.threads);
     }
