@@ -4,7 +4,7 @@
 //! An output is the sum over 16 lanes, each with the products of every 16th column in ascending order, whatever the number of
 //! rows and threads: a row's outputs have the same bits alone and among others.
 
-use crate::lanes::{LANES, join, wide};
+use crate::lanes::{LANES, join};
 use crate::threads::Threads;
 
 /// The weight of a product, (outputs × inputs), row after row.
@@ -151,10 +151,10 @@ impl<'a> WeightRows<'a> {
 
     fn one_thread(self, out: &mut [f32], x: &[f32], width: usize) {
         match self {
-            WeightRows::F32(weight) => wide(|| products(out, x, width, weight)),
-            WeightRows::Bf16(weight) => wide(|| products(out, x, width, weight)),
+            WeightRows::F32(weight) => Products { out, x, width, weight }.run(),
+            WeightRows::Bf16(weight) => Products { out, x, width, weight }.run(),
             WeightRows::Int8(weight, scales) => {
-                wide(|| products(out, x, width, weight));
+                Products { out: &mut *out, x, width, weight }.run();
                 for row in out.chunks_exact_mut(scales.len().max(1)) {
                     row.iter_mut().zip(scales).for_each(|(out, scale)| *out *= scale);
                 }
@@ -199,101 +199,86 @@ impl Stored for i8 {
 /// Rows of the weight that stay in the cache while all rows of x pass.
 const TILE: usize = 32;
 
-/// Rows of x, and of the weight, whose sums are in registers at once.
-const ROWS: usize = 4;
+/// Rows of the weight whose sums are in registers at once.
 const OUTPUTS: usize = 4;
 
-/// x · weightᵀ by one thread.
+/// x · weightᵀ by one thread. A closure of this size would not be inlined where the widest vectors are known.
+struct Products<'a, W> {
+    out: &'a mut [f32],
+    x: &'a [f32],
+    width: usize,
+    weight: &'a [W],
+}
+
+impl<W: Stored> Products<'_, W> {
+    fn run(self) {
+        pulp::Arch::new().dispatch(self);
+    }
+}
+
+impl<W: Stored> pulp::NullaryFnOnce for Products<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Self { out, x, width, weight } = self;
+        products(out, x, width, weight);
+    }
+}
+
 #[inline(always)]
 fn products<W: Stored>(out: &mut [f32], x: &[f32], width: usize, weight: &[W]) {
     let (rows, outputs) = (x.len() / width, weight.len() / width);
-    let x_row = |row: usize| &x[row * width..(row + 1) * width];
     let weight_row = |row: usize| &weight[row * width..(row + 1) * width];
     for tile in (0..outputs).step_by(TILE) {
         let end = outputs.min(tile + TILE);
-        let mut row = 0;
-        while row < rows {
-            let several = row + ROWS <= rows;
+        for row in 0..rows {
+            let x = &x[row * width..(row + 1) * width];
+            let out = &mut out[row * outputs..(row + 1) * outputs];
             let mut output = tile;
-            while output < end {
-                let block = output + OUTPUTS <= end;
-                match (several, block) {
-                    (true, true) => {
-                        let made = block_of(
-                            [0, 1, 2, 3].map(|at| x_row(row + at)),
-                            [0, 1].map(|at| weight_row(output + at)),
-                        );
-                        put(out, outputs, row, output, made);
-                        let made = block_of(
-                            [0, 1, 2, 3].map(|at| x_row(row + at)),
-                            [2, 3].map(|at| weight_row(output + at)),
-                        );
-                        put(out, outputs, row, output + 2, made);
-                    }
-                    (true, false) => {
-                        let made = block_of([0, 1, 2, 3].map(|at| x_row(row + at)), [weight_row(output)]);
-                        put(out, outputs, row, output, made);
-                    }
-                    (false, true) => {
-                        let made = block_of([x_row(row)], [0, 1, 2, 3].map(|at| weight_row(output + at)));
-                        put(out, outputs, row, output, made);
-                    }
-                    (false, false) => {
-                        put(out, outputs, row, output, block_of([x_row(row)], [weight_row(output)]));
-                    }
-                }
-                output += if block { OUTPUTS } else { 1 };
+            while output + OUTPUTS <= end {
+                let rows = [
+                    weight_row(output),
+                    weight_row(output + 1),
+                    weight_row(output + 2),
+                    weight_row(output + 3),
+                ];
+                out[output..output + OUTPUTS].copy_from_slice(&dots(x, rows));
+                output += OUTPUTS;
             }
-            row += if several { ROWS } else { 1 };
+            for (at, out) in out[output..end].iter_mut().enumerate() {
+                *out = dots(x, [weight_row(output + at)])[0];
+            }
         }
     }
 }
 
+/// The products of a row of x with some rows of a weight.
 #[inline(always)]
-fn put<const R: usize, const O: usize>(
-    out: &mut [f32],
-    outputs: usize,
-    row: usize,
-    output: usize,
-    made: [[f32; O]; R],
-) {
-    for (at, made) in made.iter().enumerate() {
-        out[(row + at) * outputs + output..][..O].copy_from_slice(made);
-    }
-}
-
-/// The products of R rows of x with O rows of a weight.
-#[inline(always)]
-fn block_of<W: Stored, const R: usize, const O: usize>(x: [&[f32]; R], weight: [&[W]; O]) -> [[f32; O]; R] {
-    let mut lanes = [[[0.0f32; LANES]; O]; R];
-    let width = x[0].len();
-    let chunks = width / LANES;
+fn dots<W: Stored, const O: usize>(x: &[f32], weight: [&[W]; O]) -> [f32; O] {
+    let mut lanes = [[0.0f32; LANES]; O];
+    let chunks = x.len() / LANES;
     for chunk in 0..chunks {
-        let range = chunk * LANES..(chunk + 1) * LANES;
-        let x: [&[f32]; R] = std::array::from_fn(|row| &x[row][range.clone()]);
+        let at = chunk * LANES;
+        let numbers = &x[at..at + LANES];
         for output in 0..O {
-            let mut numbers = [0.0f32; LANES];
-            numbers
-                .iter_mut()
-                .zip(&weight[output][range.clone()])
-                .for_each(|(to, from)| *to = from.widened());
-            for row in 0..R {
-                for lane in 0..LANES {
-                    lanes[row][output][lane] = x[row][lane].mul_add(numbers[lane], lanes[row][output][lane]);
-                }
+            let stored = &weight[output][at..at + LANES];
+            for lane in 0..LANES {
+                lanes[output][lane] = numbers[lane].mul_add(stored[lane].widened(), lanes[output][lane]);
             }
         }
     }
-    for at in chunks * LANES..width {
-        let lane = at - chunks * LANES;
-        for row in 0..R {
-            for output in 0..O {
-                let product = &mut lanes[row][output][lane];
-                *product = x[row][at].mul_add(weight[output][at].widened(), *product);
-            }
+    for at in chunks * LANES..x.len() {
+        for output in 0..O {
+            let sum = &mut lanes[output][at - chunks * LANES];
+            *sum = x[at].mul_add(weight[output][at].widened(), *sum);
         }
     }
-    lanes.map(|outputs| outputs.map(|lanes| join(lanes, |a, b| a + b)))
+    let mut sums = [0.0; O];
+    for output in 0..O {
+        sums[output] = join(lanes[output], |a, b| a + b);
+    }
+    sums
 }
 
 #[cfg(test)]

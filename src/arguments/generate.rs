@@ -34,7 +34,7 @@ pub struct GenerateArguments {
     #[arg(long, value_name = "FRACTION", value_parser = fraction, allow_negative_numbers = true)]
     pub top_p: Option<f64>,
     /// Decides what is drawn
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true)]
     pub seed: u64,
     /// End a text with this token: its text in the tokenizer, or its number
     #[arg(long, value_name = "TOKEN")]

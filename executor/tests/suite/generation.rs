@@ -221,7 +221,7 @@ fn error(found: &Completion, expected: &Completion) -> f64 {
 }
 
 /// A number of bf16 is at most 2⁻⁹ beside its own, one of int8 at most 1/254 of its row's largest. Sums over 32 to 128 of them
-/// through four blocks were 0.5 % and 2 % beside.
+/// through four blocks were at most 0.23 % and 0.97 % of the largest logit beside.
 #[test]
 fn weights_in_fewer_bits_are_a_little_beside_in_every_plan_alike() {
     for model in ["gpt", "llama"] {
@@ -230,7 +230,7 @@ fn weights_in_fewer_bits_are_a_little_beside_in_every_plan_alike() {
         let start = Start::Weights(folder.path().join("step-00000003"));
         let plan = Draft::of(model).plan();
         let exact = with_logits(&plan, &start, &PROMPTS, 1);
-        for (weights, most) in [(WeightFormat::Bf16, 0.015), (WeightFormat::Int8, 0.06)] {
+        for (weights, most) in [(WeightFormat::Bf16, 0.005), (WeightFormat::Int8, 0.02)] {
             let generation = Generation { weights, return_logits: true, ..wanted(&PROMPTS, 6) };
             let made = run(&plan, start.clone(), generation.clone()).unwrap();
             for (found, exact) in made.iter().zip(&exact) {
