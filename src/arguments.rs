@@ -1,6 +1,7 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
 mod data;
+mod generate;
 mod kernel;
 mod logs;
 mod measure;
@@ -14,6 +15,7 @@ mod training;
 mod what_if;
 
 pub use data::DataArguments;
+pub use generate::{GenerateArguments, SampleArguments};
 pub use kernel::KernelArguments;
 pub use logs::{CurvesArguments, LogArguments};
 pub use measure::{CalibrateArguments, TransportChoice, ValidateArguments};
@@ -77,6 +79,8 @@ pub enum Command {
     Fit(FitArguments),
     /// Train with a plan on this machine
     Run(Box<RunArguments>),
+    /// Go on from prompts with the weights of a checkpoint
+    Generate(Box<GenerateArguments>),
     /// Draw the losses of trainings by step, and compare them
     Curves(CurvesArguments),
     /// Measure this machine: what ops and exchanges of ranks on its cores take

@@ -6,6 +6,7 @@ pub mod compare;
 pub mod curves;
 pub mod export;
 pub mod fit;
+pub mod generate;
 pub mod goodput;
 pub mod import;
 pub mod kernel;

@@ -54,6 +54,7 @@ fn run() -> Result<Outcome, CliError> {
         Command::Predict(arguments) => commands::predict::run(&arguments),
         Command::Fit(arguments) => commands::fit::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
+        Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Curves(arguments) => commands::curves::run(&arguments),
         Command::Calibrate(arguments) => commands::calibrate::run(&arguments),
         Command::Validate(arguments) => commands::validate::run(&arguments),

@@ -5,6 +5,7 @@ pub mod compare;
 pub mod curves;
 pub mod fit;
 pub mod forecast;
+pub mod generation;
 pub mod goodput;
 pub mod json;
 pub mod kernels;

@@ -24,8 +24,8 @@ pub(crate) use kinds::{BareDevices, GpuName, LocalRank, Opening};
 pub(crate) use numbers::{Allocator, DeviceSlice, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
     AttentionGradient, AttentionOps, AttentionOutput, AttentionTile, DropoutOps, ExpertOps, ExpertPass,
-    ExpertProducts, GridOps, LossTokens, NOWHERE, NormGradient, OptimizerOps, OptimizerStep, Positions,
-    Rotation, RowOps, Rule, StepBegin, StepNumbers, StepOps, Sum, SummedLoss, TokenOps, Updated, Visits,
+    ExpertProducts, GenerationOps, GridOps, LossTokens, NOWHERE, NormGradient, OptimizerOps, OptimizerStep,
+    Positions, Rotation, RowOps, Rule, StepBegin, StepNumbers, StepOps, Sum, SummedLoss, TokenOps, Updated, Visits,
     each_token,
 };
 pub(crate) use streams::{COMPUTE, PAIRS, stream_of};
@@ -92,7 +92,16 @@ pub struct DeviceMemory {
 /// A device. Sizes are those of the slices; a module's numbers are of the device's `number`, gradients of weights, moments and
 /// statistics are f32.
 pub(crate) trait Device:
-    Allocator + AttentionOps + DropoutOps + ExpertOps + GridOps + OptimizerOps + RowOps + StepOps + TokenOps
+    Allocator
+    + AttentionOps
+    + DropoutOps
+    + ExpertOps
+    + GenerationOps
+    + GridOps
+    + OptimizerOps
+    + RowOps
+    + StepOps
+    + TokenOps
 {
     /// What numbers weights and activations are.
     fn number(&self) -> Number;

@@ -1,4 +1,4 @@
-//! Trains a transformer as a plan says.
+//! Trains a transformer as a plan says, and generates tokens with it.
 //!
 //! ```text
 //! Plan ─ lower ─► Program ─┬─ a thread for each rank ─ calls ─ ops ─► kernels
@@ -66,9 +66,17 @@ pub use measure::{MeasuredDevice, measure_ops, recording_cost};
 pub use train::checkpoint::{abandon_checkpoints, last_checkpoint};
 pub use train::data::format::{DATA_FORMATS, DataFormat};
 pub use train::data::tokens::{DataFile, DataOptions, Tokens};
+pub use train::generation::checkpoint::ModelFolder;
+pub use train::generation::layout::one_rank;
+pub use train::generation::memory::GenerationMemory;
+pub use train::generation::sampling::Sampling;
+pub use train::generation::text::TextCoder;
+pub use train::generation::weight_format::WeightFormat;
+pub use train::generation::{Completion, Generation, TrainingSample};
 pub use train::graph_capture::GraphUse;
 pub use train::learning_rate::{LearningRate, RATE_SCHEDULES, RateSchedule};
 pub use train::parameters::{Layer, ParameterName};
+pub use train::run::generate::{generate, generate_in_processes};
 pub use train::run::processes::train_in_processes;
 pub use train::run::stopping::StopRequest;
 pub use train::run::{FullWeights, Outcome, StepReport, Waits, train};

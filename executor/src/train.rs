@@ -4,7 +4,8 @@
 //! run ─► a thread for each rank here ─► rank ─ instructions ─► modules, layer_collectives, update
 //!  │                                     └─ holds ─► state (weights, gradients, moments), frames (activations)
 //!  ├─ data: tokens, batches             ├─ records ─► record, timeline
-//!  └─ checkpoint                        └─ communicates ─► comm, computes ─► device
+//!  ├─ checkpoint                        └─ communicates ─► comm, computes ─► device
+//!  └─ generation: the same ranks' forward passes, token by token
 //! ```
 //!
 //! Nothing here measures a machine or knows what an op should cost.
@@ -12,6 +13,7 @@
 pub(crate) mod checkpoint;
 pub(crate) mod data;
 pub(crate) mod frame;
+pub(crate) mod generation;
 pub(crate) mod graph_capture;
 mod groups;
 pub(crate) mod instruction;

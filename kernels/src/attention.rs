@@ -7,10 +7,12 @@
 //! Source: Dao 2023, arXiv 2307.08691, algorithms 1 and 2.
 
 mod backward;
+mod cached;
 mod documents;
 mod forward;
 mod tile;
 
+pub use cached::KeyValueCache;
 pub use documents::Documents;
 pub use tile::{Tile, TileGradients};
 

@@ -3,7 +3,7 @@
 use crate::real::Real;
 
 /// Lanes of a sum: one AVX-512 register of f32, several smaller ones.
-const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// Runs `work` compiled for the widest vectors of this machine. The functions that it calls must be inlined.
 #[inline(always)]
@@ -13,7 +13,7 @@ pub(crate) fn wide<R>(work: impl FnOnce() -> R) -> R {
 
 /// Folds pairs of lanes until one is left.
 #[inline(always)]
-fn join<T: Real>(mut lanes: [T; LANES], with: impl Fn(T, T) -> T) -> T {
+pub(crate) fn join<T: Real>(mut lanes: [T; LANES], with: impl Fn(T, T) -> T) -> T {
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {

@@ -24,6 +24,7 @@ mod lanes;
 mod matmul;
 pub mod norm;
 pub mod optimizer;
+pub mod packed;
 mod real;
 pub mod rotary;
 mod threads;

@@ -18,6 +18,24 @@ impl Threads {
         Threads(count.max(1))
     }
 
+    /// How many.
+    pub(crate) fn count(self) -> usize {
+        self.0
+    }
+
+    /// Gives each thread chunks of `length` numbers, with the number of the first one.
+    pub(crate) fn chunks<T: Send>(
+        self,
+        data: &mut [T],
+        length: usize,
+        work: impl Fn(usize, &mut [T]) + Sync,
+    ) {
+        match self.0 {
+            1 => work(0, data),
+            _ => data.par_chunks_mut(length).enumerate().for_each(|(at, data)| work(at * length, data)),
+        }
+    }
+
     /// As the matrix products want it.
     pub(crate) fn parallelism(self) -> gemm_common::Parallelism {
         match self.0 {

@@ -1,6 +1,7 @@
 //! Arguments of `run`.
 
 use super::data::DataArguments;
+use super::generate::SampleArguments;
 use super::logs::LogArguments;
 use super::optimizer::OptimizerArguments;
 use super::{TransportChoice, count, one_of};
@@ -36,6 +37,8 @@ pub struct RunArguments {
     /// How many checkpoints to keep, the last ones
     #[arg(long, value_name = "N", default_value = "2", requires = "save")]
     pub keep: NonZeroUsize,
+    #[command(flatten)]
+    pub sample: SampleArguments,
     #[command(flatten)]
     pub optimizer: OptimizerArguments,
     /// What ranks compute on: the cores of this machine, NVIDIA GPUs, or the GPUs' kernels emulated on the cores, which is

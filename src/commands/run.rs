@@ -4,7 +4,9 @@ mod expected;
 mod supervised;
 mod supervisor;
 
-use crate::arguments::{AttentionChoice, OptimizerArguments, RunArguments, Switch, TransportChoice};
+use crate::arguments::{
+    AttentionChoice, OptimizerArguments, RunArguments, SampleArguments, Switch, TransportChoice,
+};
 use crate::error::{CliError, Outcome, refuse};
 use crate::logs::StepLogs;
 use crate::progress::TrainingBar;
@@ -14,7 +16,8 @@ use expected::Expected;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 use trainwright_executor::{
-    AttentionBy, LearningRate, Remark, Saving, Settings, Start, StepReport, train, train_in_processes,
+    AttentionBy, LearningRate, Remark, Saving, Settings, Start, StepReport, TextCoder, TrainingSample, train,
+    train_in_processes,
 };
 use trainwright_spec::plan::Plan;
 use trainwright_timeline::chrome::write_chrome;
@@ -37,7 +40,9 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     let (tokens, validation) = inputs::data::data(&arguments.data, &plan)?;
     let transport = arguments.transport.or(arguments.launch.then_some(TransportChoice::Tcp));
     let place = inputs::launched::place(inputs::launched::transport(transport))?;
-    let mut settings = Settings { validation, ..settings(arguments) };
+    let coder = TextCoder::of(&tokens);
+    let sample = sample(&arguments.sample, coder.as_ref())?;
+    let mut settings = Settings { validation, sample, ..settings(arguments) };
     if let Some(attempt) = attempt {
         settings = supervised::settings(attempt, settings);
         if supervised::is_complete(attempt, &settings) {
@@ -80,7 +85,8 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
         let mean = interval.add(report);
         let is_shown = report.step.is_multiple_of(arguments.log_interval.get())
             || report.step == arguments.steps
-            || report.validation_loss.is_some();
+            || report.validation_loss.is_some()
+            || report.sample.is_some();
         if printed.is_ok() {
             printed = logs.add(&plan, report, is_shown);
         }
@@ -90,6 +96,11 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
         if printed.is_ok() && is_shown {
             interval = Interval::default();
             printed = bar.above(|| print(&training::step(&plan, &mean)));
+        }
+        if printed.is_ok()
+            && let (Some(tokens), Some(coder)) = (&report.sample, &coder)
+        {
+            printed = bar.above(|| print(&training::sample(report.step, &coder.decode(tokens)?)));
         }
         bar.show(report.step, || training::progress(&plan, report, arguments.steps));
     };
@@ -176,6 +187,25 @@ fn settings(arguments: &RunArguments) -> Settings {
         deterministic: arguments.deterministic,
         threads: arguments.threads.unwrap_or_else(cores),
         ..Settings::default()
+    }
+}
+
+/// What is generated now and then, if anything.
+fn sample(
+    arguments: &SampleArguments,
+    coder: Option<&TextCoder>,
+) -> Result<Option<TrainingSample>, CliError> {
+    let (Some(text), Some(every)) = (&arguments.sample_prompt, arguments.sample_every) else {
+        return Ok(None);
+    };
+    let Some(coder) = coder else {
+        let allowed = "the data's tokens are of no known tokenizer: train on a text, or name its --tokenizer";
+        return Err(refuse("--sample-prompt", text, allowed));
+    };
+    let prompt = coder.encode(text)?;
+    match prompt.is_empty() {
+        true => Err(refuse("--sample-prompt", text, "a prompt has at least one token")),
+        false => Ok(Some(TrainingSample { prompt, tokens: arguments.sample_tokens, every })),
     }
 }
 

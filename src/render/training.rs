@@ -44,6 +44,11 @@ pub fn step(plan: &Plan, report: &StepReport) -> String {
     )
 }
 
+/// `sample  40  "the quick brown fox"`: a line, whatever the text has.
+pub fn sample(step: usize, text: &str) -> String {
+    format!("sample {step:3}  {}\n", json!(text))
+}
+
 /// `loss 2.4417  5,121 tokens/s  MFU 41 %  2 min 10 s left`, the part of it that the plan's GPU would reach of its peak.
 pub fn progress(plan: &Plan, report: &StepReport, last: usize) -> String {
     let rate = plan.job.tokens() as f64 / report.seconds;
@@ -121,6 +126,7 @@ fn step_data(report: &StepReport) -> serde_json::Value {
         "gradient_norm": report.gradient_norm,
         "learning_rate": report.learning_rate,
         "validation_loss": report.validation_loss,
+        "sample": report.sample,
         "seconds": report.seconds,
     })
 }

@@ -7,6 +7,7 @@ mod by_steps;
 mod checkpoints;
 mod data;
 mod examples;
+mod generate;
 #[cfg(unix)]
 mod gpu_script;
 #[cfg(unix)]

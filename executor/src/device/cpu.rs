@@ -3,6 +3,7 @@
 mod attention;
 mod dropout;
 mod experts;
+mod generation;
 mod grid;
 mod optimizer;
 mod rows;

@@ -10,6 +10,7 @@ mod bytes;
 mod dropout;
 mod experts;
 mod fp8;
+mod generation;
 mod grid;
 mod memory;
 mod open;

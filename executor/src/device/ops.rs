@@ -3,6 +3,7 @@
 mod attention;
 mod dropout;
 mod experts;
+mod generation;
 mod grid;
 mod optimizer;
 mod rows;
@@ -12,6 +13,7 @@ mod tokens;
 pub(crate) use attention::{AttentionGradient, AttentionOps, AttentionOutput, AttentionTile};
 pub(crate) use dropout::DropoutOps;
 pub(crate) use experts::{ExpertOps, ExpertPass, ExpertProducts, NOWHERE, Visits};
+pub(crate) use generation::GenerationOps;
 pub(crate) use grid::GridOps;
 pub(crate) use optimizer::{OptimizerOps, OptimizerStep, Rule, Updated};
 pub(crate) use rows::{NormGradient, Positions, Rotation, RowOps, Sum};

@@ -10,6 +10,6 @@ mod tensors;
 
 pub(crate) use content::content;
 pub use folder::{abandon_checkpoints, last_checkpoint};
-pub(crate) use folder::{prepare, sweep};
+pub(crate) use folder::{last_folder, prepare, sweep};
 pub(crate) use saving::{Inventory, Saver};
 pub(crate) use source::Beginning;

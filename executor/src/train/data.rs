@@ -14,5 +14,5 @@ mod megatron;
 mod parquet;
 mod source;
 mod text;
-mod tokenizer;
+pub(crate) mod tokenizer;
 pub(crate) mod tokens;

@@ -9,11 +9,16 @@ use crate::train::parameters::{Layer, ParameterName};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use trainwright_kernels::attention::KeyValueCache;
 use trainwright_kernels::cross_entropy::LossTerms;
 use trainwright_spec::program::Module;
 
 /// A module of a layer.
 pub(crate) type ModulePlace = (Layer, Module);
+
+/// The keys and values of a sequence's tokens so far, of each block of a rank.
+#[derive(Debug, Default)]
+pub(crate) struct KeyValues(BTreeMap<Layer, KeyValueCache<f32>>);
 
 /// The tokens of a microbatch that a rank reads, as in a `Batch`.
 #[derive(Debug)]
@@ -48,6 +53,8 @@ pub(crate) struct Frame {
     pub gradient: Option<Tensor>,
     /// The gradient that goes past the sublayer.
     pub past_gradient: Option<Tensor>,
+    /// What new tokens see of those before them, in a pass that generates.
+    pub key_values: Option<KeyValues>,
     kept: BTreeMap<ModulePlace, Kept>,
 }
 
@@ -104,8 +111,19 @@ impl Frame {
             addition: None,
             gradient: None,
             past_gradient: None,
+            key_values: None,
             kept: BTreeMap::new(),
         }
+    }
+
+    /// Whether the pass generates: nothing is kept for backward, and only the last row has logits.
+    pub fn generates(&self) -> bool {
+        self.key_values.is_some()
+    }
+
+    /// The keys and values of a block, in a pass that generates.
+    pub fn cache_of(&mut self, block: Layer) -> Option<&mut KeyValueCache<f32>> {
+        Some(self.key_values.as_mut()?.0.entry(block).or_default())
     }
 
     /// What is kept for a module.

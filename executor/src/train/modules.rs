@@ -4,6 +4,7 @@ mod activation;
 mod attention;
 mod dropout;
 mod experts;
+mod few_rows;
 mod grid;
 mod linear;
 mod look_up;

@@ -51,6 +51,11 @@ impl Parameter {
         self.offset..self.offset + self.length
     }
 
+    /// The rows held, those beyond the full parameter too.
+    pub fn local_rows(&self) -> impl Iterator<Item = usize> + '_ {
+        self.rows.iter().cloned().flatten()
+    }
+
     /// Elements of each shard.
     pub fn shard_length(&self) -> usize {
         self.length.div_ceil(self.shards).next_multiple_of(self.alignment)

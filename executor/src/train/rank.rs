@@ -5,6 +5,7 @@
 //! streams they are enqueued in that order, each on its stream; an op's stream waits there for the ops of other streams that the
 //! op depends on. At the end of a step all streams wait for each other.
 
+mod generation;
 mod microbatches;
 mod module_steps;
 mod ops;
@@ -27,6 +28,7 @@ use crate::train::settings::Records;
 use crate::train::sizes::{Divides, Sizes};
 use crate::train::state::State;
 use crate::train::update::{THE_NORM, Update};
+pub(crate) use generation::OtherProgram;
 use microbatches::{StepDocuments, StepTokens};
 use std::collections::BTreeMap;
 use std::rc::Rc;

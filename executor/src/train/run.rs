@@ -5,6 +5,7 @@
 //!            └─ supervises ◄─ messages: steps and ends ─► reports (step_reports.rs) ─► Outcome
 //! ```
 
+pub(crate) mod generate;
 mod host_memory;
 mod messages;
 pub(crate) mod processes;

@@ -4,6 +4,7 @@ use crate::comm::drill::Drill;
 use crate::comm::transport::Remark;
 use crate::device::{AttentionBy, DEVICES, DeviceKind};
 use crate::train::data::tokens::Tokens;
+use crate::train::generation::{Generation, TrainingSample};
 use crate::train::learning_rate::LearningRate;
 use crate::train::run::stopping::StopRequest;
 use serde::Serialize;
@@ -26,6 +27,10 @@ pub struct Settings {
     pub validation: Option<Validation>,
     /// Where checkpoints go, if there are to be any.
     pub saving: Option<Saving>,
+    /// What is generated now and then during a training, if anything.
+    pub sample: Option<TrainingSample>,
+    /// What is generated instead of training, if anything.
+    pub generation: Option<Generation>,
     /// Lets another thread end a run that saves, after a step.
     #[serde(skip)] // A handle of this process.
     pub stop: StopRequest,
@@ -144,6 +149,8 @@ impl Default for Settings {
             start: Start::Anew,
             validation: None,
             saving: None,
+            sample: None,
+            generation: None,
             stop: StopRequest::default(),
             remark: Remark::default(),
             patience: Duration::from_secs(60),

@@ -190,6 +190,13 @@ impl Sizes {
         }
     }
 
+    /// Those of a pass over some positions of one sequence, which generates.
+    pub fn of_pass(&self, positions: Range<usize>) -> Self {
+        let sequence = positions.len();
+        let positions = std::iter::once(vec![positions]).collect();
+        Self { batch: 1, sequence, positions, splits_sequence: false, ..self.clone() }
+    }
+
     /// With a device's alignment of parameters, in elements.
     pub fn aligned(self, alignment: usize) -> Self {
         Self { alignment, ..self }

@@ -14,6 +14,7 @@ use crate::train::sizes::Sizes;
 use layer_state::Kind;
 use std::collections::BTreeMap;
 use trainwright_kernels::cuda::Number;
+use trainwright_kernels::packed::PackedWeight;
 use trainwright_spec::model::Model;
 use trainwright_spec::plan::Offload;
 
@@ -46,6 +47,16 @@ impl State {
     ) -> Result<(), E> {
         let mut layers = self.layers.iter_mut();
         layers.try_for_each(|(layer, state)| state.load(|parameter| load(*layer, parameter)))
+    }
+
+    /// Takes over what `load` has of each layer's parameters, of which `pack` makes some smaller.
+    pub fn load_packed<E>(
+        &mut self,
+        mut load: impl FnMut(Layer, &Parameter) -> Result<Option<Loaded>, E>,
+        pack: impl Fn(&Parameter, &Loaded, &[f32]) -> Option<PackedWeight>,
+    ) -> Result<(), E> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|(layer, state)| state.load_packed(|parameter| load(*layer, parameter), &pack))
     }
 
     /// Takes everything from the host to a device but what is offloaded. All numbers of a layer are a beat.
@@ -106,7 +117,7 @@ impl State {
     pub fn output_embedding(&self) -> (Layer, ParameterName) {
         let head = self.layer(Layer::Head);
         let names = [ParameterName::Head, ParameterName::TokenEmbedding];
-        match names.into_iter().find(|name| head.parameter(*name).is_some()) {
+        match names.into_iter().find(|name| head.has(*name)) {
             Some(name) => (Layer::Head, name),
             None => (Layer::Embedding, ParameterName::TokenEmbedding),
         }
@@ -139,7 +150,7 @@ stages = ["12 none"]"#
         let small = r#"{"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 12, "n_positions": 16, "vocab_size": 67}"#;
         let model = from_hugging_face(small, "config.json").unwrap();
         let plan = Plan { model, ..Plan::from_toml(&text, "plan.toml").unwrap() };
-        let making = Making { seed: 3, moments: 2, threads: Threads::ONE, heartbeat };
+        let making = Making { seed: 3, blank: false, moments: 2, threads: Threads::ONE, heartbeat };
         let layers = [Layer::Embedding, Layer::Block(0)].into_iter();
         State::new(&plan.model, layers, &Sizes::of(&plan, 1), false, making)
     }

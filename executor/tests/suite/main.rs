@@ -9,6 +9,7 @@ mod drills;
 mod dropout;
 mod experts;
 mod faults;
+mod generation;
 mod grid;
 #[path = "../../../tests/common/long.rs"]
 mod long;

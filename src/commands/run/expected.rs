@@ -151,6 +151,7 @@ mod tests {
             gradient_norm: None,
             learning_rate: 0.0,
             validation_loss: None,
+            sample: None,
             seconds,
             waits: Some(waits),
         }

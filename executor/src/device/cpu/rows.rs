@@ -50,9 +50,11 @@ impl RowOps for Cpu {
     }
 
     fn rotate(&self, x: SliceMut, rotation: Rotation, positions: Positions) {
-        let Rotation { heads, rotated, base, sequence, turn } = rotation;
-        let angles = Rotary::<f32>::new(rotated, base, 0..sequence);
+        let Rotation { heads, rotated, base, turn, .. } = rotation;
         let positions = positions.by_row();
+        let first = positions.iter().copied().min().unwrap_or(0);
+        let end = positions.iter().copied().max().map_or(0, |last| last + 1);
+        let angles = Rotary::<f32>::new(rotated, base, first..end);
         angles.turn(x.host(), heads, |row| positions[row], turn, self.threads);
     }
 

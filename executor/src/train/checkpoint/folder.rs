@@ -10,6 +10,7 @@
 //!
 //! A folder is written under another name, put on the disk and then renamed: one that has its name is complete.
 
+use crate::comm::transport::Remark;
 use crate::error::CheckpointError;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,6 +97,18 @@ pub(crate) fn last(folder: &Path) -> Result<Last, CheckpointError> {
     }
     let nothing = CheckpointError::Nothing { path: folder.display().to_string(), expected: TRAINER };
     Err(damaged.into_iter().next().unwrap_or(nothing))
+}
+
+/// As `last`, with a remark for each damaged checkpoint that is passed over.
+///
+/// # Errors
+/// As `last`.
+pub(crate) fn last_folder(folder: &Path, remark: Remark) -> Result<(PathBuf, Trainer), CheckpointError> {
+    let Last { path, trainer, damaged } = last(folder)?;
+    for error in damaged {
+        (remark.0)(&format!("{error}: an earlier checkpoint is used"));
+    }
+    Ok((path, trainer))
 }
 
 /// The state of a checkpoint all of whose files of tensors are as they were written.

@@ -1,6 +1,6 @@
 //! Where a run begins: with which weights and at which step.
 
-use super::folder::{self, Last, Trainer};
+use super::folder::{self, Trainer};
 use super::hugging_face;
 use super::names::{Stored, stored};
 use super::tensors::TensorReader;
@@ -49,10 +49,7 @@ impl Beginning {
                 Ok(Self { weights: Some(TensorReader::open(folder, "model")?), ..fresh })
             }
             Start::Resume(folder) => {
-                let Last { path, trainer, damaged } = folder::last(folder)?;
-                for error in damaged {
-                    (settings.remark.0)(&format!("{error}: an earlier checkpoint is used"));
-                }
+                let (path, trainer) = folder::last_folder(folder, settings.remark)?;
                 check_trainer(&path, &trainer, plan, tokens)?;
                 if trainer.step >= settings.steps {
                     return Err(CheckpointError::Differs {

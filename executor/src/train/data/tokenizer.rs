@@ -39,7 +39,7 @@ impl Tokenizer {
 }
 
 /// A tokenizer that is ready to cut texts.
-pub(super) enum Encoder {
+pub(crate) enum Encoder {
     Bytes,
     HuggingFace { known: Box<tokenizers::Tokenizer>, file: Arc<[u8]>, path: String },
 }
@@ -94,6 +94,35 @@ impl Encoder {
             return Err(RunError::Data("a token reaches over a line's end, where a long text is cut".into()));
         }
         Ok(encoded.get_ids()[first..].to_vec())
+    }
+
+    /// That which made some tokens; `None` if they do not say.
+    pub fn of(tokenizer: &Tokenizer) -> Option<Self> {
+        match tokenizer {
+            Tokenizer::None => None,
+            Tokenizer::Bytes => Some(Self::Bytes),
+            Tokenizer::HuggingFace(file) => {
+                let known = tokenizers::Tokenizer::from_bytes(file).expect("it has made tokens");
+                let path = "tokenizer.json".into();
+                Some(Self::HuggingFace { known: Box::new(known), file: Arc::clone(file), path })
+            }
+        }
+    }
+
+    /// The text of tokens. Bytes that are no UTF-8 become U+FFFD, and tokens that the tokenizer has not are left out.
+    ///
+    /// # Errors
+    /// `Tokenizer` if it cannot be put together.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, RunError> {
+        match self {
+            Self::Bytes => {
+                let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            Self::HuggingFace { known, path, .. } => known
+                .decode(tokens, false)
+                .map_err(|error| RunError::Tokenizer { path: path.clone(), reason: error.to_string() }),
+        }
     }
 
     /// The token of a text such as `<|endoftext|>`, or of a number.

@@ -17,6 +17,10 @@ pub(super) struct Attention;
 impl Operator for Attention {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let kernel = kernel(step);
+        if let Some(cache) = step.frame.cache_of(step.place.0) {
+            let heads = step.device.attention_cached(&kernel, input.slice(), cache);
+            return Tensor::of(heads, kernel.output_row());
+        }
         let dropout = of_probabilities(step, &kernel);
         let documents = step.frame.documents.as_deref().map(PackedDocuments::view);
         let rules = ScoreRules { dropout, documents };

@@ -1,5 +1,6 @@
 //! The router of a mixture of experts, and the products of its experts, each over the rows of the tokens that visit it.
 
+use super::few_rows::{multiply_experts, multiply_rows};
 use super::linear::Linear;
 use super::operator::{Operator, Step};
 use super::token_routing::{Choices, Chosen, Routing};
@@ -31,6 +32,11 @@ pub(super) struct Grouped;
 
 impl Operator for Router {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
+        if step.frame.generates() {
+            let scores = multiply_rows(step, (step.place.0, ParameterName::Router), &input, None);
+            step.kept().module_state::<Scores>().0 = Some(scores);
+            return input;
+        }
         let weights = step.read(ParameterName::Router).expect("a router has a weight");
         let count = weights.len() / input.width();
         // The choice sees scores in 32 bits.
@@ -103,6 +109,9 @@ impl Operator for TopK {
 impl Operator for Grouped {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let groups = groups(step);
+        if step.frame.generates() {
+            return multiply_experts(step, name(step), &input, &groups);
+        }
         let weights = step.read(name(step)).expect("experts have weights");
         let (inputs, outputs) = (input.width(), weights.len() / (groups.len() - 1) / input.width());
         let mut output = Tensor::any_on(step.device, input.rows(), outputs);

@@ -6,6 +6,7 @@
 //! the router and of the logits are not.
 //! Source: Micikevicius et al. 2022, arXiv 2209.05433, section 3; Transformer Engine's recipe Float8CurrentScaling.
 
+use super::few_rows::{last_row, multiply_rows};
 use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
 use crate::device::{Matrix, Product};
@@ -20,6 +21,11 @@ impl Operator for Linear {
     /// Y = X Wᵀ + b.
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let (layer, name) = weight(step);
+        if step.frame.generates() {
+            let input = if step.place.1 == Module::Logits { last_row(step, &input) } else { input };
+            let bias = bias(step).and_then(|name| step.read(name));
+            return multiply_rows(step, (layer, name), &input, bias);
+        }
         let weights = step.state.layer(layer).read(name).expect("a product has a weight");
         let mut output = Tensor::any_on(step.device, input.rows(), weights.len() / input.width());
         let left = Matrix::rows(input.slice(), input.width());

@@ -1,5 +1,6 @@
 //! The look-up of tokens in this rank's part of their embedding.
 
+use super::few_rows::look_up_packed;
 use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
 use crate::train::parameters::ParameterName;
@@ -15,6 +16,10 @@ impl Operator for LookUp {
     /// The input is not a tensor but the frame's tokens.
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let mut output = input;
+        if step.frame.generates() {
+            look_up_packed(step, rows(step), &mut output);
+            return output;
+        }
         let table = step.read(ParameterName::TokenEmbedding).expect("an embedding has a table");
         step.device.look_up(rows(step), table, &step.frame.tokens().inputs, output.slice_mut());
         output

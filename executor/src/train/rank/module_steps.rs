@@ -24,7 +24,9 @@ impl Rank<'_> {
     ) -> Result<(), Fault> {
         let ModuleInstruction { place, step, .. } = module;
         match op.pass {
-            Pass::Forward if step.first && step.keeps_input && reads_input(step.module) => {
+            Pass::Forward
+                if step.first && step.keeps_input && reads_input(step.module) && !frame.generates() =>
+            {
                 frame.kept(place).input = frame.flow.clone();
             }
             Pass::Recompute if step.first => {
@@ -118,5 +120,6 @@ fn step<'r>(
     frame: &'r mut Frame,
 ) -> Step<'r> {
     let ModuleInstruction { place, step, adds_in_norm, .. } = module;
-    Step { sizes, model: &shared.plan.model, state, frame, place, keeps: step.keeps, adds_in_norm, device }
+    let keeps = step.keeps && !frame.generates();
+    Step { sizes, model: &shared.plan.model, state, frame, place, keeps, adds_in_norm, device }
 }

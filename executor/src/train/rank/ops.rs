@@ -153,7 +153,7 @@ impl<'a> Rank<'a> {
     }
 
     /// The rank at a place of this rank's pipeline.
-    fn rank_at(&self, place: usize) -> usize {
+    pub(super) fn rank_at(&self, place: usize) -> usize {
         self.shared.program.ranks[self.program.pipeline[place]].rank
     }
 

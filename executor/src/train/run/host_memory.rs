@@ -14,9 +14,16 @@ use trainwright_spec::units::Bytes;
 /// # Errors
 /// `Memory`. A host that does not say how much memory is available is taken to have enough, and GPUs say it themselves.
 pub(crate) fn check(plan: &Plan, settings: &Settings, ranks: Range<usize>) -> Result<(), RunError> {
-    let needed = needed(plan, settings, ranks.clone());
-    match needed.zip(available(&|path| fs::read_to_string(path).ok())) {
-        Some((needed, available)) if needed > available => {
+    needed(plan, settings, ranks.clone()).map_or(Ok(()), |needed| check_bytes(needed, ranks))
+}
+
+/// Refuses `ranks` that share this host if it has fewer bytes than they need.
+///
+/// # Errors
+/// As `check`.
+pub(crate) fn check_bytes(needed: Bytes, ranks: Range<usize>) -> Result<(), RunError> {
+    match available(&|path| fs::read_to_string(path).ok()) {
+        Some(available) if needed > available => {
             Err(RunError::Memory { ranks: ranks.len(), needed, available })
         }
         _ => Ok(()),

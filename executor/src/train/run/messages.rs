@@ -2,6 +2,7 @@
 
 use crate::device::DeviceMemory;
 use crate::error::RunError;
+use crate::train::generation::Completion;
 use crate::train::graph_capture::GraphUse;
 use crate::train::rank::{StepEnd, ValidationEnd};
 use crate::train::record::{Communication, HeldBytes, OpRecord, Record};
@@ -21,6 +22,16 @@ pub(crate) struct StepMessage {
     pub rank: usize,
     pub step: usize,
     pub end: StepEnd,
+    /// What was generated behind the step, on rank 0.
+    pub sample: Option<SampleEnd>,
+}
+
+/// A sample of a training.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SampleEnd {
+    pub tokens: Vec<u32>,
+    /// How long it took.
+    pub seconds: f64,
 }
 
 /// What a rank leaves at its end.
@@ -34,6 +45,7 @@ pub(crate) struct RankEnd {
 }
 
 /// What only a rank of this process leaves.
+#[derive(Default)]
 pub(crate) struct LocalEnd {
     /// If weights were asked for.
     pub state: Option<State>,
@@ -41,6 +53,8 @@ pub(crate) struct LocalEnd {
     pub device_memory: Option<DeviceMemory>,
     pub attention: Option<String>,
     pub deterministic: Option<bool>,
+    /// What was generated, by prompt, on rank 0.
+    pub completions: Vec<(usize, Completion)>,
 }
 
 /// By rank.
@@ -77,7 +91,7 @@ impl Report {
     }
 }
 
-/// A rank's message of a step, for rank 0.
+/// A rank's message of a step, for rank 0, whose samples are its own.
 fn step_to_bytes(message: &StepMessage) -> Vec<u8> {
     let StepEnd { loss, z_loss, gradient_norm, communication, validation } = message.end;
     let communicated = communication.unwrap_or_default();
@@ -119,7 +133,8 @@ fn step_from_bytes(rank: usize, bytes: &[u8]) -> Option<StepMessage> {
         ValidationEnd { loss: f64::from_bits(words.next()?), seconds: f64::from_bits(words.next()?) };
     let (gradient_norm, validation) = (has_norm.then_some(norm), has_validation.then_some(validated));
     let communication = has_communication.then_some(communicated);
-    Some(StepMessage { rank, step, end: StepEnd { loss, z_loss, gradient_norm, communication, validation } })
+    let end = StepEnd { loss, z_loss, gradient_norm, communication, validation };
+    Some(StepMessage { rank, step, end, sample: None })
 }
 
 /// The end of a rank, without what only ranks of this process give.
@@ -194,7 +209,7 @@ mod tests {
             communication,
             validation,
         };
-        let message = StepMessage { rank: 3, step: 70_000, end };
+        let message = StepMessage { rank: 3, step: 70_000, end, sample: None };
         let read = step_from_bytes(3, &step_to_bytes(&message)).unwrap();
         assert_eq!((read.rank, read.step, read.end), (3, 70_000, end));
         let ops = vec![OpRecord { call: 1, op: u32::MAX, start: u64::MAX - 1, end: 1 << 33 }];

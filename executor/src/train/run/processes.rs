@@ -27,31 +27,48 @@ pub fn train_in_processes(
 ) -> Result<Option<Outcome>, RunError> {
     let plan = settings.device.with_executor_stack(plan)?;
     supported::check(&plan)?;
-    let ranks = plan.mesh.ranks();
-    if place.world != ranks || place.rank >= ranks {
-        let allowed = format!("this is process {} of {}, and each runs one rank", place.rank, place.world);
-        return Err(RunError::Refused { key: "mesh".into(), value: format!("{ranks} ranks"), allowed });
-    }
+    check_place(place, &plan)?;
     // Before the others can have allocated anything: all wait for each other behind this.
     host_memory::check(&plan, settings, place.ranks_of_host())?;
-    let joining = Joining { identity: identity(&plan, tokens, settings)?, longest: longest_message(&plan) };
+    let here = connected(place, &plan, tokens, settings)?;
+    let transport = Arc::clone(&here.transport);
+    // So that the others need not find out by waiting that this process ends before its rank has begun.
+    let ran = run_ranks(plan, tokens, settings, here, progress).inspect_err(|_| transport.abort())?;
+    drop(transport);
+    Ok((place.rank == 0).then(|| outcome(ran, settings)))
+}
+
+/// Refuses a number of processes that is not the plan's number of ranks.
+pub(super) fn check_place(place: &Rendezvous, plan: &Plan) -> Result<(), RunError> {
+    let ranks = plan.mesh.ranks();
+    if place.world == ranks && place.rank < ranks {
+        return Ok(());
+    }
+    let allowed = format!("this is process {} of {}, and each runs one rank", place.rank, place.world);
+    Err(RunError::Refused { key: "mesh".into(), value: format!("{ranks} ranks"), allowed })
+}
+
+/// This process's rank, connected with those of the others, which begin with the same.
+pub(super) fn connected(
+    place: &Rendezvous,
+    plan: &Plan,
+    tokens: &Tokens,
+    settings: &Settings,
+) -> Result<LocalRanks, RunError> {
+    let joining = Joining { identity: identity(plan, tokens, settings)?, longest: longest_message(plan) };
     let transport = place.connect(&joining)?;
     place.barrier(&*transport).map_err(|fault| RunError::Rendezvous {
         rank: place.rank,
         master: place.via.to_string(),
         reason: fault.to_string(),
     })?;
-    let here = LocalRanks {
+    Ok(LocalRanks {
         ranks: vec![place.rank],
         local_rank: Some(place.local_rank.unwrap_or(place.rank)),
-        transport: Arc::clone(&transport),
+        transport,
         // Nearly the same instant in all processes: all leave the barrier now.
         began: Instant::now(),
-    };
-    // So that the others need not find out by waiting that this process ends before its rank has begun.
-    let ran = run_ranks(plan, tokens, settings, here, progress).inspect_err(|_| transport.abort())?;
-    drop(transport);
-    Ok((place.rank == 0).then(|| outcome(ran, settings)))
+    })
 }
 
 /// Everything that processes of a run must have in common: program, plan, settings, data, and the weights they begin with.

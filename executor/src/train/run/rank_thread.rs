@@ -1,6 +1,6 @@
 //! The thread of a rank: it loads the state, trains step by step, saves, and reports its end.
 
-use super::messages::{LocalEnd, Message, RankEnd, StepMessage};
+use super::messages::{LocalEnd, Message, RankEnd, SampleEnd, StepMessage};
 use super::stopping::Stopping;
 use super::supervise::{Run, loader, validation_loader};
 use crate::comm::collective::{Communicator, OnGpu};
@@ -14,12 +14,12 @@ use crate::train::graph_capture::GraphCapture;
 use crate::train::groups::members;
 use crate::train::instruction::instructions;
 use crate::train::offload_store::OffloadStore;
-use crate::train::parameters::Layer;
+use crate::train::parameters::{Layer, Parameter};
 use crate::train::program_routes::{nccl_groups, nccl_pairs};
-use crate::train::rank::{Rank, ValidationEnd};
+use crate::train::rank::{OtherProgram, Rank, ValidationEnd};
 use crate::train::record::Recorder;
 use crate::train::run_context::RunContext;
-use crate::train::settings::Settings;
+use crate::train::settings::{Settings, Start};
 use crate::train::sizes::Sizes;
 use crate::train::state::{LayerState, Making, State};
 use std::any::Any;
@@ -92,6 +92,19 @@ impl Run {
             moments: self.optimizer.moments(),
         });
         let resident = resident(&worker.state);
+        if let Some(generation) = &self.settings.generation {
+            heartbeat.begin_step(1);
+            let completions = worker.generate(generation)?;
+            ends.1 = true;
+            let here = LocalEnd { completions, ..LocalEnd::default() };
+            return Ok(RankEnd { records: Vec::new(), resident, here: Some(here) });
+        }
+        let of_samples =
+            self.sample_program.as_ref().map(|(plan, program)| RunContext { plan, program, ..shared });
+        let mut other = of_samples.as_ref().map(|shared| {
+            let program = &shared.program.ranks[rank];
+            OtherProgram { shared, program, instructions: instructions(shared.program, program) }
+        });
         let (mut step, mut last) = (self.beginning.step, self.settings.steps);
         // Only a run that saves ends early: of another one nothing would be left.
         let mut stopping = saver
@@ -120,8 +133,14 @@ impl Run {
                 let loss = worker.validate(step)?;
                 end.validation = Some(ValidationEnd { loss, seconds: began.elapsed().as_secs_f64() });
             }
+            let mut sample = None;
+            if let Some(wanted) = self.settings.sample.as_ref().filter(|sample| sample.is_due(step, last)) {
+                let began = Instant::now();
+                let tokens = worker.sample(wanted, other.as_mut())?;
+                sample = (rank == 0).then(|| SampleEnd { tokens, seconds: began.elapsed().as_secs_f64() });
+            }
             // There is no receiver only if the run has failed elsewhere.
-            let _ = reports.send(Message::Step(StepMessage { rank, step, end }));
+            let _ = reports.send(Message::Step(StepMessage { rank, step, end, sample }));
         }
         let mut records = worker.recorder.earlier;
         records.push(worker.recorder.record);
@@ -139,6 +158,7 @@ impl Run {
             device_memory: device.memory(),
             attention: device.attention_by(),
             deterministic: device.is_deterministic(),
+            completions: Vec::new(),
         };
         Ok(RankEnd { records, resident, here: Some(here) })
     }
@@ -146,10 +166,19 @@ impl Run {
     /// Loads what a checkpoint has of the state, and puts everything where it belongs: on the device, or offloaded.
     fn load_state(&self, worker: &mut Rank) -> Result<(), Fault> {
         let (heartbeat, moments) = (worker.heartbeat, self.optimizer.moments());
-        worker.state.load(|layer, parameter| {
+        let load = |layer, parameter: &Parameter| {
             heartbeat.beat();
             self.beginning.load(&self.plan.model, layer, parameter, moments)
-        })?;
+        };
+        match &self.settings.generation {
+            None => worker.state.load(load)?,
+            Some(generation) => {
+                let format = generation.weights;
+                worker
+                    .state
+                    .load_packed(load, |parameter, loaded, local| format.pack(parameter, loaded, local))?;
+            }
+        }
         for (_, layer) in worker.state.layers_mut() {
             heartbeat.beat();
             layer.stored = worker.offload_store.store_moments(layer.moments.iter_mut().flatten())?;
@@ -171,7 +200,9 @@ impl Run {
         let copies_embedding = !layers.contains(&Layer::Embedding);
         let heartbeat = self.heartbeats.rank(rank);
         let (seed, moments) = (self.beginning.seed, shared.optimizer.moments());
-        let making = Making { seed, moments, threads, heartbeat };
+        // Of what is generated with, a file has all weights.
+        let blank = settings.generation.is_some() && settings.start != Start::Anew;
+        let making = Making { seed, blank, moments, threads, heartbeat };
         let state = State::new(&plan.model, layers.into_iter(), &sizes, copies_embedding, making);
         Ok(Rank {
             offload_store: OffloadStore::new(plan.offload)?,
@@ -235,7 +266,7 @@ impl Drop for EndsOffers<'_> {
 fn resident(state: &State) -> Vec<(MemoryKind, usize)> {
     let sum = |size: fn(&LayerState) -> usize| state.layers().map(|(_, layer)| size(layer)).sum::<usize>();
     vec![
-        (MemoryKind::Weights, sum(|layer| layer.weights.bytes())),
+        (MemoryKind::Weights, sum(LayerState::weight_bytes)),
         (MemoryKind::Gradients, sum(|layer| layer.gradients.bytes())),
         (MemoryKind::Optimizer, sum(|layer| layer.moments.iter().flatten().map(Numbers::bytes).sum())),
     ]

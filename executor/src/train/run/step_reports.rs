@@ -1,6 +1,6 @@
 //! Steps as ranks report them, until all have.
 
-use super::messages::StepMessage;
+use super::messages::{SampleEnd, StepMessage};
 use super::supervise::Run;
 use crate::train::learning_rate::LearningRate;
 use crate::train::rank::StepEnd;
@@ -27,7 +27,9 @@ pub struct StepReport {
     pub learning_rate: f32,
     /// The mean loss of held-out tokens behind the update, if it was measured.
     pub validation_loss: Option<f64>,
-    /// Seconds since the step before, without those of validations.
+    /// The tokens behind the prompt of a sample, if one was made.
+    pub sample: Option<Vec<u32>>,
+    /// Seconds since the step before, without those of validations and samples.
     pub seconds: f64,
     /// Which rank waited for which; `None` for one rank, and for ranks on GPUs, whose ops are not timed in every step.
     pub waits: Option<Waits>,
@@ -57,6 +59,8 @@ pub(super) struct Steps<'a> {
     ranks: usize,
     waiting: BTreeMap<usize, BTreeMap<usize, StepEnd>>,
     before: Instant,
+    /// Of the steps that wait.
+    samples: BTreeMap<usize, SampleEnd>,
     pub reports: Vec<StepReport>,
 }
 
@@ -72,12 +76,14 @@ impl<'a> Steps<'a> {
             ranks,
             waiting: BTreeMap::new(),
             before: Instant::now(),
+            samples: BTreeMap::new(),
             reports: Vec::new(),
         }
     }
 
     pub fn add(&mut self, message: StepMessage, progress: &mut dyn FnMut(&StepReport)) {
-        let StepMessage { rank, step, end } = message;
+        let StepMessage { rank, step, end, sample } = message;
+        self.samples.extend(sample.map(|sample| (step, sample)));
         let plan = self.plan;
         let known = self.waiting.entry(step).or_default();
         known.insert(rank, end);
@@ -95,6 +101,8 @@ impl<'a> Steps<'a> {
         let validation_loss = validations.sum::<Option<f64>>().map(|loss| loss / tokens);
         let validations = ends.values().filter_map(|end| Some(end.validation?.seconds));
         let validation_seconds = validations.fold(0.0, f64::max);
+        let sample = self.samples.remove(&step);
+        let aside = validation_seconds + sample.as_ref().map_or(0.0, |sample| sample.seconds);
         let now = Instant::now();
         let report = StepReport {
             step,
@@ -103,7 +111,8 @@ impl<'a> Steps<'a> {
             gradient_norm: ends[&0].gradient_norm,
             learning_rate: self.learning_rate.at(step),
             validation_loss,
-            seconds: ((now - self.before).as_secs_f64() - validation_seconds).max(0.0),
+            sample: sample.map(|sample| sample.tokens),
+            seconds: ((now - self.before).as_secs_f64() - aside).max(0.0),
             waits: waits(self.program, &ends),
         };
         self.before = now;

@@ -9,6 +9,7 @@ use crate::error::{Fault, RunError};
 use crate::train::checkpoint::{Beginning, Inventory, prepare, sweep};
 use crate::train::data::loader::{BatchShape, EpochOrders, Loader, Order};
 use crate::train::data::tokens::Tokens;
+use crate::train::generation::layout::check_positions;
 use crate::train::optimizer::Optimizer;
 use crate::train::parameters::{Layer, parameters};
 use crate::train::program_routes::{nccl_groups, nccl_pairs};
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use trainwright_kernels::cuda::DeviceError;
 use trainwright_lower::lower_every_rank;
+use trainwright_spec::model::Mask;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Program;
@@ -30,6 +32,8 @@ use trainwright_spec::program::Program;
 pub(super) struct Run {
     pub plan: Plan,
     pub program: Program,
+    /// The plan and the program of samples, if those of the steps split sequences.
+    pub sample_program: Option<(Plan, Program)>,
     pub settings: Settings,
     pub tokens: Tokens,
     /// The order of the sequences, which this process's ranks share.
@@ -63,6 +67,7 @@ impl Run {
         let orders = Arc::default();
         loader(&plan, settings, tokens, &beginning, &orders)?;
         check_validation(&plan, tokens, settings)?;
+        check_sample(&plan, settings)?;
         // Rank 0 writes all files.
         if let Some(saving) = settings.saving.as_ref().filter(|_| here.leads()) {
             prepare(&saving.folder, beginning.step)?;
@@ -75,6 +80,12 @@ impl Run {
         if has_groups || nccl_pairs(&routes, &program).iter().any(sends) {
             (settings.device.require_nccl)()?;
         }
+        let splits = settings.sample.is_some() && plan.sequence_parallel;
+        let sample_program = splits.then(|| {
+            let plan = Plan { sequence_parallel: false, ..plan.clone() };
+            let program = lower_every_rank(&plan);
+            (plan, program)
+        });
         let mut inventory = Inventory::default();
         for rank in 0..ranks {
             let sizes = Sizes::of(&plan, rank).aligned(settings.device.alignment);
@@ -89,6 +100,7 @@ impl Run {
             optimizer: Optimizer::of_name(&plan.job.optimizer).expect("a checked plan has a known optimizer"),
             plan,
             program,
+            sample_program,
             settings: settings.clone(),
             tokens: tokens.clone(),
             orders,
@@ -229,6 +241,41 @@ fn check_validation(plan: &Plan, tokens: &Tokens, settings: &Settings) -> Result
     match validation.tokens.tokenizer().name() == tokens.tokenizer().name() {
         true => Ok(()),
         false => Err(RunError::Data("the validation data has another tokenizer than the data".into())),
+    }
+}
+
+/// Refuses samples that the ranks of a plan cannot make.
+fn check_sample(plan: &Plan, settings: &Settings) -> Result<(), RunError> {
+    let Some(sample) = &settings.sample else { return Ok(()) };
+    let refuse = |key: &str, value: &str, allowed: &str| {
+        let allowed = format!("samples need {allowed}: leave them out, or generate from its checkpoints");
+        Err(RunError::Refused { key: key.into(), value: value.into(), allowed })
+    };
+    let (prompt, vocabulary) = (&sample.prompt, plan.model.vocab);
+    if prompt.is_empty() || prompt.iter().any(|token| *token as usize >= vocabulary) {
+        let what =
+            format!("the prompt of samples must have tokens, of the model's vocabulary of {vocabulary}");
+        return Err(RunError::Data(what));
+    }
+    check_positions(&plan.model, prompt.len() + sample.tokens.get())?;
+    if settings.device.runs_cuda_kernels {
+        return refuse("device", settings.device.name, "ranks on processors");
+    }
+    if plan.mesh.context > 1 {
+        return refuse("mesh.context", &plan.mesh.context.to_string(), "one context rank");
+    }
+    if plan.mesh.tensor_rows > 1 {
+        return refuse("tensor_scheme", &plan.tensor_scheme, "`1d` tensor ranks");
+    }
+    if plan.job.precision == Precision::Fp8 {
+        return refuse("job.precision", "fp8", "operands in 16 bits or more");
+    }
+    if (Plan { sequence_parallel: false, ..plan.clone() }).check("plan").is_err() {
+        return refuse("sequence_parallel", "true", "a plan that could go without sequence parallelism");
+    }
+    match plan.model.blocks.iter().any(|run| run.block.attention.mask == Mask::Full) {
+        true => refuse("model.blocks.attention.mask", "full", "causal attention"),
+        false => Ok(()),
     }
 }
 

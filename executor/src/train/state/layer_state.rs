@@ -6,8 +6,10 @@ use crate::device::{Device, Numbers, Slice, SliceMut};
 use crate::train::offload_store::Stored;
 use crate::train::parameters::{Layer, Parameter, ParameterName, Sharing};
 use crate::train::sizes::{Divides, Sizes};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use trainwright_kernels::cuda::Number;
+use trainwright_kernels::packed::{PackedWeight, WeightRows};
 use trainwright_kernels::{Threads, elementwise};
 
 /// One layer.
@@ -17,6 +19,8 @@ pub(crate) struct LayerState {
     pub parameters: Vec<Parameter>,
     /// Every parameter's weights.
     pub weights: Sharded,
+    /// Weights in fewer bits, which are not among `weights`; empty in trainings.
+    packed: BTreeMap<ParameterName, PackedWeight>,
     /// Every parameter's gradients.
     pub gradients: Sharded,
     /// By parameter: moments of the elements that this rank updates, and the f32 weights if weights are rounded.
@@ -62,6 +66,8 @@ pub(super) enum Kind {
 pub(crate) struct Making<'a> {
     /// From which weights follow.
     pub seed: u64,
+    /// Whether they stay zeros, for a file to fill in.
+    pub blank: bool,
     /// How many the optimizer has of each number.
     pub moments: u64,
     pub threads: Threads,
@@ -126,7 +132,9 @@ impl LayerState {
         let length = parameters.last().map_or(0, |last| last.offset + last.padded_length());
         let mut weights = vec![0.0; length];
         for parameter in &parameters {
-            parameter.initialise(layer, making.seed, &mut weights, making.threads);
+            if !making.blank {
+                parameter.initialise(layer, making.seed, &mut weights, making.threads);
+            }
             making.heartbeat.beat();
         }
         let of = |parameter: &Parameter| {
@@ -164,6 +172,7 @@ impl LayerState {
             moments,
             gradients,
             weights,
+            packed: BTreeMap::new(),
             parameters,
             stored: Vec::new(),
             fresh: None,
@@ -173,6 +182,11 @@ impl LayerState {
         }
     }
 
+    /// Whether the layer has a parameter, packed or not.
+    pub(super) fn has(&self, name: ParameterName) -> bool {
+        self.packed.contains_key(&name) || self.parameter(name).is_some()
+    }
+
     pub(super) fn parameter(&self, name: ParameterName) -> Option<&Parameter> {
         self.parameters.iter().find(|parameter| parameter.name == name)
     }
@@ -180,6 +194,46 @@ impl LayerState {
     /// The weights of a parameter that the layer has.
     pub fn read(&self, name: ParameterName) -> Option<Slice<'_>> {
         Some(self.weights.full.slice().part(self.parameter(name)?.range()))
+    }
+
+    /// The rows of a matrix that the host has, packed or not.
+    pub fn weight_rows(&self, name: ParameterName) -> Option<WeightRows<'_>> {
+        let packed = self.packed.get(&name).map(PackedWeight::rows);
+        packed.or_else(|| Some(WeightRows::F32(self.read(name)?.host())))
+    }
+
+    /// Bytes of all weights.
+    pub fn weight_bytes(&self) -> usize {
+        self.weights.bytes() + self.packed.values().map(PackedWeight::bytes).sum::<usize>()
+    }
+
+    /// Takes over what `load` has of each parameter, to read only: `pack` makes some of them smaller, given the elements that the
+    /// rank has. What is left is moved together.
+    pub(super) fn load_packed<E>(
+        &mut self,
+        mut load: impl FnMut(&Parameter) -> Result<Option<Loaded>, E>,
+        pack: impl Fn(&Parameter, &Loaded, &[f32]) -> Option<PackedWeight>,
+    ) -> Result<(), E> {
+        let full = self.weights.full.host_mut();
+        let mut rest = Vec::new();
+        for mut parameter in std::mem::take(&mut self.parameters) {
+            let loaded = load(&parameter)?;
+            if let Some(loaded) = &loaded {
+                parameter.fill(&loaded.weights, full);
+            }
+            let local = &full[parameter.range()];
+            match loaded.and_then(|loaded| pack(&parameter, &loaded, local)) {
+                Some(packed) => drop(self.packed.insert(parameter.name, packed)),
+                None => {
+                    parameter.offset = rest.len();
+                    rest.extend_from_slice(local);
+                    self.parameters.push(parameter);
+                }
+            }
+        }
+        self.length = rest.len();
+        self.weights.full = rest.into();
+        Ok(())
     }
 
     /// The gradients of a parameter that the layer has, to add to.

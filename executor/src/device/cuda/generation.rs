@@ -1,0 +1,6 @@
+//! GPUs do not generate tokens yet.
+
+use super::super::GenerationOps;
+use super::Cuda;
+
+impl GenerationOps for Cuda {}
