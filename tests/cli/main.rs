@@ -6,11 +6,15 @@ mod browser;
 mod by_steps;
 mod checkpoints;
 mod data;
+#[cfg(target_os = "linux")]
+mod elastic;
 mod examples;
 #[cfg(unix)]
 mod gpu_script;
 #[cfg(unix)]
 mod interrupts;
+#[cfg(target_os = "linux")]
+mod kills;
 mod logs;
 #[path = "../common/long.rs"]
 mod long;
@@ -28,6 +32,8 @@ mod simulate;
 mod tools;
 mod validate;
 mod what_if;
+#[cfg(target_os = "linux")]
+mod wire;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
