@@ -1,6 +1,7 @@
 //! Kills at random moments of a run that saves while it trains: of the process whose threads are the ranks, of one rank's
 //! process, of all of them, and under a supervisor. Whatever was killed, the last whole checkpoint is there and undamaged,
-//! the run goes on from it with the bits of an undisturbed one, and nothing else is left.
+//! the run goes on from it with the bits of an undisturbed one, and nothing else is left: no process and so no port, no
+//! zombie, no temporary file.
 
 use crate::interrupts::names;
 use crate::long::cases;

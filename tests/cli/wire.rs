@@ -196,8 +196,11 @@ fn whatever_happens_to_a_frame_the_run_is_right_or_ends_with_the_rank_s_name() {
     for number in 0..count {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mishap = mishaps[number % mishaps.len()];
-        let case =
-            Case { mishap, frame: (random >> 33) as usize % 60, to_rank_0: number / mishaps.len() % 2 == 0 };
+        let case = Case {
+            mishap,
+            frame: (random >> 33) as usize % 60,
+            to_rank_0: (number / mishaps.len()).is_multiple_of(2),
+        };
         let began = Instant::now();
         let ran = run(&folder, steps, case);
         // Three seconds without anything, a quarter more on ranks other than 0, and what starting and parting take.

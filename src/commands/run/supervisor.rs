@@ -244,3 +244,29 @@ fn killed(ends: &[ExitStatus]) -> Option<String> {
     let of = if ends.len() > 1 { format!(" of rank {rank}") } else { String::new() };
     Some(format!("the process{of} ended with {end}"))
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn the_rank_at_fault_is_the_one_that_failed_or_was_killed_and_only_else_one_that_hung() {
+        // As the system reports them.
+        let (failed, peer_failed, killed) = (1 << 8, 5 << 8, 9);
+        let check = |ends: &[i32], hung: &[usize], expected: &[usize]| {
+            let ends: Vec<ExitStatus> = ends.iter().map(|end| ExitStatus::from_raw(*end)).collect();
+            let at_fault = at_fault(&ends, &hung.iter().copied().collect());
+            assert_eq!(at_fault.into_iter().collect::<Vec<_>>(), expected, "{ends:?}");
+            assert_eq!(outcome(&ends), Outcome::Failure);
+        };
+        check(&[peer_failed, killed, peer_failed], &[], &[1]);
+        check(&[failed, peer_failed], &[], &[0]);
+        // Stopped by a signal: the supervisor kills it.
+        check(&[peer_failed, peer_failed, killed], &[2], &[2]);
+        // Too slow to notice that rank 0 is gone.
+        check(&[killed, peer_failed, killed], &[2], &[0]);
+        // The network between them.
+        check(&[peer_failed, peer_failed], &[], &[]);
+    }
+}

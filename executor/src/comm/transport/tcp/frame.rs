@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_header_that_lies_is_refused_without_room_for_it() {
         let error = |form: u32, count: u64, longest| {
-            let mut header = vec![0; HEADER];
+            let mut header = [0; HEADER];
             header[12..16].copy_from_slice(&form.to_le_bytes());
             header[16..24].copy_from_slice(&count.to_le_bytes());
             FrameReader::new(&header[..], longest).next().unwrap_err()
