@@ -32,6 +32,8 @@ pub enum Outcome {
     NothingFits = 3,
     /// A number of a training is not finite: the same steps again would give it again.
     Diverged = 4,
+    /// Another rank stopped this one: of a supervised process alone, so that its supervisor knows that this rank is well.
+    PeerFailed = 5,
     /// A signal ended a run early, with a checkpoint.
     Interrupted = 130,
 }
@@ -135,9 +137,18 @@ pub enum CliError {
     /// A run that does not begin, or ends early.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Processes on several hosts that did not go on from the same checkpoint: the next attempt finds the same one.
+    /// Another rank of a supervised run is at fault.
     #[error(transparent)]
-    Disagreement(RunError),
+    OfPeer(RunError),
+    /// A fault of a later attempt that an attempt after it need not have.
+    #[error(transparent)]
+    OfAttempt(RunError),
+    /// A run of which so many ranks are gone that there is no plan for the others.
+    #[error("{reason}")]
+    NoPlanLeft {
+        /// Which are gone and how many are left.
+        reason: String,
+    },
     /// A process of a run that cannot be started.
     #[error("cannot start the processes of the run: {reason}")]
     Starting {
@@ -168,13 +179,14 @@ impl CliError {
     pub fn outcome(&self) -> Outcome {
         match self {
             CliError::Writing { .. } | CliError::Starting { .. } => Outcome::Failure,
-            CliError::Disagreement(_) | CliError::Deadlock(_) => Outcome::Failure,
+            CliError::OfAttempt(_) | CliError::Deadlock(_) => Outcome::Failure,
+            CliError::OfPeer(_) => Outcome::PeerFailed,
             CliError::Stragglers(StragglerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::NoCandidate { .. }) => Outcome::NothingFits,
             CliError::Run(RunError::Rank { fault: Fault::NotFinite { .. }, .. }) => Outcome::Diverged,
             CliError::Run(RunError::Rank { .. } | RunError::Rendezvous { .. }) => Outcome::Failure,
-            CliError::Run(RunError::Memory { .. }) => Outcome::NothingFits,
+            CliError::Run(RunError::Memory { .. }) | CliError::NoPlanLeft { .. } => Outcome::NothingFits,
             CliError::Usage(error) if !error.use_stderr() => Outcome::Done,
             _ => Outcome::BadInput,
         }

@@ -92,6 +92,22 @@ pub enum RunError {
     },
 }
 
+impl RunError {
+    /// Whether another rank than `rank`, whose process has this error, is at fault, as far as that process knows.
+    pub fn is_of_peer(&self, rank: usize) -> bool {
+        match self {
+            RunError::Rendezvous { .. } => true,
+            // The same steps have the same numbers whichever ranks there are.
+            RunError::Rank { fault: Fault::NotFinite { .. }, .. } => false,
+            RunError::Rank { fault: Fault::Lost { .. } | Fault::Aborted, .. } => true,
+            // NCCL on other ranks notices a rank that fails.
+            RunError::Rank { fault: Fault::Device(DeviceError::Communicator(_)), .. } => true,
+            RunError::Rank { rank: at_fault, .. } => *at_fault != rank,
+            _ => false,
+        }
+    }
+}
+
 /// What stops a rank.
 #[derive(Debug, Clone, Error, PartialEq)]
 pub enum Fault {

@@ -66,6 +66,11 @@ pub struct RunArguments {
     /// is then a process of its own
     #[arg(long, value_name = "N", default_value = "0", requires = "save_every")]
     pub restarts: usize,
+    /// After the same rank has ended two attempts in succession, go on without it: with the planner's plan for the ranks
+    /// that are left, at least MIN of them [default MIN: 1]
+    #[arg(long, value_name = "MIN", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    #[arg(requires_all = ["launch", "restarts"])]
+    pub elastic: Option<NonZeroUsize>,
     /// Start a process on this machine for each rank, with a new TRAINWRIGHT_TOKEN
     #[arg(long, conflicts_with = "transport")]
     pub launch: bool,

@@ -1,6 +1,8 @@
 //! `run`: trains with a plan on this machine.
 
+mod elastic;
 mod expected;
+mod part_of_cluster;
 mod supervised;
 mod supervisor;
 
@@ -35,7 +37,7 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     if supervisor::is_wanted(arguments) && attempt.is_none() {
         return supervisor::run(arguments);
     }
-    let plan = inputs::plan(&arguments.plan, &[], None)?;
+    let plan = inputs::plan(&supervised::plan(attempt, &arguments.plan), &[], None)?;
     check(&arguments.optimizer, &plan)?;
     let (tokens, validation) = inputs::data::data(&arguments.data, &plan)?;
     let transport = arguments.transport.or(arguments.launch.then_some(TransportChoice::Tcp));
@@ -106,7 +108,7 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     };
     let outcome = match &place {
         Some(place) => train_in_processes(place, &plan, &tokens, &settings, &mut show)
-            .map_err(|error| supervised::error(attempt, error))?,
+            .map_err(|error| supervised::error(attempt, place.rank, error))?,
         None => Some(train(&plan, &tokens, &settings, &mut show)?),
     };
     drop(bar);

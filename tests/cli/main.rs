@@ -6,12 +6,16 @@ mod browser;
 mod by_steps;
 mod checkpoints;
 mod data;
+#[cfg(target_os = "linux")]
+mod elastic;
 mod examples;
 mod generate;
 #[cfg(unix)]
 mod gpu_script;
 #[cfg(unix)]
 mod interrupts;
+#[cfg(target_os = "linux")]
+mod kills;
 mod logs;
 #[path = "../common/long.rs"]
 mod long;
@@ -29,6 +33,8 @@ mod simulate;
 mod tools;
 mod validate;
 mod what_if;
+#[cfg(target_os = "linux")]
+mod wire;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use trainwright_spec::mesh::Mesh;
 
 /// A folder with a plan of four ranks.
-fn prepared() -> Folder {
+pub fn four_ranks() -> Folder {
     let folder = Folder::new();
     let mut plan = tiny_plan();
     plan.mesh = Mesh::new(1, 2, 2);
@@ -30,7 +30,7 @@ pub fn wait_for(folder: &Folder, name: &str) {
 
 #[test]
 fn mpi_processes_are_ranks_by_default() {
-    let folder = prepared();
+    let folder = four_ranks();
     let expected = losses(&folder.run("run plan.toml --steps 2").stdout);
     assert_eq!(expected.len(), 2);
     let check = |names: [&str; 3], rest: &str| {
@@ -59,7 +59,7 @@ fn mpi_processes_are_ranks_by_default() {
 #[test]
 fn after_a_kill_the_others_end_soon_and_the_run_can_be_resumed() {
     let drills = cases("TRAINWRIGHT_DRILLS", 1, 50) as u64;
-    let folder = prepared();
+    let folder = four_ranks();
     for number in 0..drills {
         let resume = if number == 0 { "" } else { "--resume ck" };
         let run = format!("run plan.toml --save ck --save-every 1 {resume}");
@@ -194,7 +194,7 @@ pub fn signal(child: &Child, name: &str) {
 
 #[test]
 fn a_process_that_hangs_ends_the_others_with_its_rank_and_op() {
-    let folder = prepared();
+    let folder = four_ranks();
     let run = "run plan.toml --transport tcp --patience 3 --steps 1000000";
     let check = |processes: Vec<Child>, others: &[usize], expected: &str| {
         let ran: Vec<Ran> = processes.into_iter().map(ended).collect();

@@ -2,26 +2,14 @@
 //! same bits, or ends and says why.
 
 use crate::interrupts::{ENDS, last_of, names};
+use crate::kills::supervised_process;
 use crate::long::cases;
 use crate::processes::{of_two, signal, wait_for};
 use crate::run::{ended, launched, losses};
 use crate::{Folder, Ran, program};
 use std::collections::BTreeMap;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// The process of a rank that a supervisor has started: a child of it that knows its rank.
-fn process_of_rank(supervisor: &Child, rank: usize) -> Option<u32> {
-    let parent = format!("PPid:\t{}", supervisor.id());
-    let (variable, entries) = (format!("RANK={rank}"), std::fs::read_dir("/proc").unwrap());
-    let mut numbers = entries.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
-    let file = |number: u32, name: &str| std::fs::read(format!("/proc/{number}/{name}")).unwrap_or_default();
-    numbers.find(|number| {
-        let status = String::from_utf8_lossy(&file(*number, "status")).into_owned();
-        status.lines().any(|line| line == parent)
-            && file(*number, "environ").split(|byte| *byte == 0).any(|text| text == variable.as_bytes())
-    })
-}
 
 fn send(number: u32, name: &str) {
     assert!(Command::new("kill").args([name, &number.to_string()]).status().unwrap().success());
@@ -99,11 +87,11 @@ fn a_run_survives_its_killed_and_stopped_processes() {
     for drill in 0..drills {
         done = wait_for_step(&folder, done);
         let (name, rank) = [("-KILL", 0), ("-KILL", 1), ("-STOP", 1)][drill % 3];
-        let process = process_of_rank(&supervisor, rank).expect("the rank has a process");
+        let process = supervised_process(&supervisor, rank).expect("the rank has a process");
         send(process, name);
         // The next attempt has another one.
         let began = Instant::now();
-        while process_of_rank(&supervisor, rank).is_none_or(|number| number == process) {
+        while supervised_process(&supervisor, rank).is_none_or(|number| number == process) {
             assert!(began.elapsed() < Duration::from_secs(120), "{name} on rank {rank}: there is no restart");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -132,7 +120,7 @@ fn supervisors_of_single_ranks_bring_them_together_again() {
     let run = "run plan.toml --transport tcp --patience 3 --steps 1000000 --save ck --save-every 1 --metrics metrics";
     let supervisors = launched(&folder, &format!("{run} --restarts 1"), 2);
     let done = wait_for_step(&folder, 2);
-    send(process_of_rank(&supervisors[1], 1).unwrap(), "-KILL");
+    send(supervised_process(&supervisors[1], 1).unwrap(), "-KILL");
     // More than what may have been on its way.
     wait_for_step(&folder, done + 100);
     supervisors.iter().for_each(|supervisor| signal(supervisor, "-TERM"));
@@ -163,7 +151,7 @@ fn a_supervisor_that_is_killed_leaves_a_checkpoint_and_no_process() {
     let run = "run plan.toml --launch --steps 1000000 --save ck --save-every 1 --restarts 3";
     let mut supervisor = program(&folder.path(""), run).spawn().unwrap();
     wait_for(&folder, "ck/step-00000002");
-    let ranks = [0, 1].map(|rank| process_of_rank(&supervisor, rank).unwrap());
+    let ranks = [0, 1].map(|rank| supervised_process(&supervisor, rank).unwrap());
     supervisor.kill().unwrap();
     supervisor.wait().unwrap();
     let began = Instant::now();

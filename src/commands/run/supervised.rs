@@ -9,6 +9,14 @@ use trainwright_executor::{RunError, Settings, Start, last_checkpoint};
 /// The variable of a supervised process: how often the run was started again before.
 pub const ATTEMPT: &str = "TRAINWRIGHT_ATTEMPT";
 
+/// The variable of a supervised process with the file of its plan, where that is another than the command's.
+pub const PLAN: &str = "TRAINWRIGHT_PLAN";
+
+/// The file of a run's plan: that of the attempt, else the command's.
+pub fn plan(attempt: Option<usize>, given: &str) -> String {
+    attempt.and_then(|_| std::env::var(PLAN).ok()).unwrap_or_else(|| given.into())
+}
+
 /// How often a supervisor has started this run again; `None` if nobody supervises this process.
 ///
 /// # Errors
@@ -40,11 +48,14 @@ pub fn is_complete(attempt: usize, settings: &Settings) -> bool {
     attempt > 0 && saved >= Some(settings.steps)
 }
 
-/// The error of an attempt. Where each host has a supervisor, a rank may begin again before rank 0 has finished its last
-/// checkpoint, and find an earlier one: that differs in this attempt alone.
-pub fn error(attempt: Option<usize>, error: RunError) -> CliError {
+/// The error of an attempt of rank `rank`. Another attempt may go well where ranks did not go on from the same checkpoint,
+/// since one began before rank 0 had finished its last one, and where the device of a rank was there before.
+pub fn error(attempt: Option<usize>, rank: usize, error: RunError) -> CliError {
     match (attempt, error) {
-        (Some(1..), error @ RunError::Differs { .. }) => CliError::Disagreement(error),
+        (Some(_), error) if error.is_of_peer(rank) => CliError::OfPeer(error),
+        (Some(1..), error @ (RunError::Differs { .. } | RunError::Device { .. })) => {
+            CliError::OfAttempt(error)
+        }
         (_, error) => CliError::Run(error),
     }
 }
@@ -69,15 +80,29 @@ pub fn listen_to_supervisor() {
 mod tests {
     use super::*;
     use crate::error::Outcome;
+    use trainwright_executor::Fault;
 
     #[test]
-    fn only_later_attempts_may_try_again_after_they_differ() {
+    fn an_error_is_of_the_input_of_the_attempt_of_this_rank_or_of_another() {
+        let check = |attempt, error_of_run, expected| {
+            assert_eq!(error(attempt, 1, error_of_run).outcome(), expected);
+        };
         let differs = || RunError::Differs { rank: 1, differences: "`start` is step 2".into() };
-        let check = |attempt, expected| assert_eq!(error(attempt, differs()).outcome(), expected);
-        check(None, Outcome::BadInput);
-        check(Some(0), Outcome::BadInput);
-        check(Some(1), Outcome::Failure);
-        let data = RunError::Data("none".into());
-        assert_eq!(error(Some(1), data).outcome(), Outcome::BadInput);
+        check(None, differs(), Outcome::BadInput);
+        check(Some(0), differs(), Outcome::BadInput);
+        check(Some(1), differs(), Outcome::Failure);
+        check(Some(1), RunError::Data("none".into()), Outcome::BadInput);
+        let device = || RunError::Device { name: "cuda", reason: "there is no GPU 1".into() };
+        check(Some(0), device(), Outcome::BadInput);
+        check(Some(1), device(), Outcome::Failure);
+        let stopped = |rank, fault| RunError::Rank { rank, step: 3, op: "start".into(), fault };
+        let panic = || Fault::Panic("a drill".into());
+        check(Some(0), stopped(1, panic()), Outcome::Failure);
+        check(Some(0), stopped(0, panic()), Outcome::PeerFailed);
+        check(Some(0), stopped(1, Fault::Aborted), Outcome::PeerFailed);
+        check(Some(0), stopped(1, Fault::Lost { rank: 0, how: "closed".into() }), Outcome::PeerFailed);
+        // Without a supervisor nobody asks who it was.
+        check(None, stopped(0, panic()), Outcome::Failure);
+        check(Some(0), stopped(0, Fault::NotFinite { what: "a gradient" }), Outcome::Diverged);
     }
 }

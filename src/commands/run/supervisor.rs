@@ -9,10 +9,12 @@
 //! The supervisor reads no data and trains nothing. It knows of a run what its processes' exit codes and its folder of
 //! checkpoints say. A stuck rank is found by the run's own heartbeats, which end its process.
 
-use super::supervised::ATTEMPT;
+use super::elastic::Crew;
+use super::supervised::{ATTEMPT, PLAN};
 use crate::arguments::{RunArguments, TransportChoice};
 use crate::error::{CliError, Outcome, refuse};
 use crate::{inputs, output};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
@@ -38,8 +40,8 @@ pub fn is_wanted(arguments: &RunArguments) -> bool {
 /// Arguments that do not go together, and processes that cannot be started.
 pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     check(arguments)?;
-    let ranks = match arguments.launch {
-        true => Some(inputs::plan(&arguments.plan, &[], None)?.mesh.ranks()),
+    let mut crew = match arguments.launch {
+        true => Some(Crew::new(inputs::plan(&arguments.plan, &[], None)?, arguments)?),
         false => None,
     };
     let pipes = Arc::new(Mutex::new(Pipes::default()));
@@ -47,8 +49,8 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     output::when_interrupted(move || lock(&signalled).interrupt());
     let grace = Duration::from_secs(arguments.patience as u64).min(LONGEST_END) * 3 / 2;
     for attempt in 0.. {
-        let mut processes = start(ranks, attempt, &pipes)?;
-        let ends = wait(&mut processes, grace);
+        let mut processes = start(crew.as_ref(), attempt, &pipes)?;
+        let (ends, hung) = wait(&mut processes, grace);
         let outcome = outcome(&ends);
         let is_interrupted = lock(&pipes).close();
         if outcome != Outcome::Failure || is_interrupted {
@@ -59,9 +61,14 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
             output::say(&format!("error: the run failed, after {attempt} restarts{why}"));
             return Ok(outcome);
         }
-        if ranks.is_none() && inputs::launched::transport(arguments.transport) == TransportChoice::Tcp {
+        if crew.is_none() && inputs::launched::transport(arguments.transport) == TransportChoice::Tcp {
             // Ranks that other supervisors started end meanwhile, and rank 0 may finish a checkpoint.
             std::thread::sleep(grace);
+        }
+        if let (Some(crew), Some(least)) = (&mut crew, arguments.elastic)
+            && let Some(change) = crew.after(&at_fault(&ends, &hung), least)?
+        {
+            output::remark(&change);
         }
         let saved = arguments.save.as_deref().and_then(|folder| last_checkpoint(Path::new(folder)));
         let from = saved.map_or("the beginning".into(), |step| format!("step {step}"));
@@ -121,15 +128,15 @@ fn lock(pipes: &Mutex<Pipes>) -> MutexGuard<'_, Pipes> {
     pipes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the processes of an attempt: one for each of `ranks`, or one alone.
-fn start(ranks: Option<usize>, attempt: usize, pipes: &Mutex<Pipes>) -> Result<Vec<Child>, CliError> {
+/// Starts the processes of an attempt: one for each rank of a crew, or one alone.
+fn start(crew: Option<&Crew>, attempt: usize, pipes: &Mutex<Pipes>) -> Result<Vec<Child>, CliError> {
     let failed = |error: std::io::Error| CliError::Starting { reason: error.to_string() };
-    let place = ranks.map(Place::new).transpose().map_err(failed)?;
+    let place = crew.map(Place::new).transpose().map_err(failed)?;
     let program = std::env::current_exe().map_err(failed)?;
     // A signal waits until it finds all processes.
     let mut pipes = lock(pipes);
     let mut processes: Vec<Child> = Vec::new();
-    for rank in 0..ranks.unwrap_or(1) {
+    for rank in 0..crew.map_or(1, Crew::ranks) {
         let mut command = Command::new(&program);
         command.args(std::env::args_os().skip(1)).env(ATTEMPT, attempt.to_string()).stdin(Stdio::piped());
         // The supervisor alone gets the terminal's Ctrl-C, and hands it on once.
@@ -153,37 +160,41 @@ fn start(ranks: Option<usize>, attempt: usize, pipes: &Mutex<Pipes>) -> Result<V
 }
 
 /// Where the processes of this machine find each other, and what strangers do not know.
-struct Place {
-    ranks: usize,
+struct Place<'a> {
+    crew: &'a Crew,
     port: u16,
     token: Token,
 }
 
-impl Place {
+impl<'a> Place<'a> {
     /// A free port and a new secret.
-    fn new(ranks: usize) -> std::io::Result<Self> {
+    fn new(crew: &'a Crew) -> std::io::Result<Self> {
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        Ok(Self { ranks, port, token: Token::random()? })
+        Ok(Self { crew, port, token: Token::random()? })
     }
 
     /// The variables of a rank's process, by torchrun's names.
-    fn variables(&self, rank: usize) -> [(&'static str, String); 7] {
-        let (rank, ranks) = (rank.to_string(), self.ranks.to_string());
-        [
-            ("RANK", rank.clone()),
-            ("LOCAL_RANK", rank),
+    fn variables(&self, rank: usize) -> Vec<(&'static str, String)> {
+        let ranks = self.crew.ranks().to_string();
+        let mut variables = vec![
+            ("RANK", rank.to_string()),
+            ("LOCAL_RANK", self.crew.local_rank(rank).to_string()),
             ("WORLD_SIZE", ranks.clone()),
             ("LOCAL_WORLD_SIZE", ranks),
             ("MASTER_ADDR", "127.0.0.1".into()),
             ("MASTER_PORT", self.port.to_string()),
             (inputs::launched::TOKEN, self.token.secret().into()),
-        ]
+        ];
+        variables.extend(self.crew.plan_file().map(|file| (PLAN, file.into())));
+        variables
     }
 }
 
-/// The ends of all processes. After the first that fails, the others have `grace` to notice it and to say why.
-fn wait(processes: &mut [Child], grace: Duration) -> Vec<ExitStatus> {
+/// The ends of all processes, and which of them this had to kill: after the first that fails, the others have `grace` to
+/// notice it and to say why.
+fn wait(processes: &mut [Child], grace: Duration) -> (Vec<ExitStatus>, BTreeSet<usize>) {
     let mut failed: Option<Instant> = None;
+    let mut hung = BTreeSet::new();
     loop {
         // A process that cannot be waited for is one that was waited for: its status is kept.
         let ends: Vec<Option<ExitStatus>> =
@@ -191,14 +202,23 @@ fn wait(processes: &mut [Child], grace: Duration) -> Vec<ExitStatus> {
         if ends.iter().flatten().any(|end| !end.success()) {
             let since = failed.get_or_insert_with(Instant::now);
             if since.elapsed() > grace {
+                hung.extend((0..ends.len()).filter(|process| ends[*process].is_none()));
                 kill(processes);
             }
         }
         if let Some(ends) = ends.into_iter().collect() {
-            return ends;
+            return (ends, hung);
         }
         std::thread::sleep(INTERVAL);
     }
+}
+
+/// The ranks whose processes failed or were killed by others; if there is none, those that hung.
+fn at_fault(ends: &[ExitStatus], hung: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let failed = |end: &ExitStatus| end.code().is_none_or(|code| code == Outcome::Failure as i32);
+    let failed = (0..ends.len()).filter(|rank| failed(&ends[*rank]) && !hung.contains(rank));
+    let failed: BTreeSet<usize> = failed.collect();
+    if failed.is_empty() { hung.clone() } else { failed }
 }
 
 fn kill(processes: &mut [Child]) {
@@ -223,4 +243,30 @@ fn killed(ends: &[ExitStatus]) -> Option<String> {
     let (rank, end) = ends.iter().enumerate().find(|(_, end)| end.code().is_none())?;
     let of = if ends.len() > 1 { format!(" of rank {rank}") } else { String::new() };
     Some(format!("the process{of} ended with {end}"))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn the_rank_at_fault_is_the_one_that_failed_or_was_killed_and_only_else_one_that_hung() {
+        // As the system reports them.
+        let (failed, peer_failed, killed) = (1 << 8, 5 << 8, 9);
+        let check = |ends: &[i32], hung: &[usize], expected: &[usize]| {
+            let ends: Vec<ExitStatus> = ends.iter().map(|end| ExitStatus::from_raw(*end)).collect();
+            let at_fault = at_fault(&ends, &hung.iter().copied().collect());
+            assert_eq!(at_fault.into_iter().collect::<Vec<_>>(), expected, "{ends:?}");
+            assert_eq!(outcome(&ends), Outcome::Failure);
+        };
+        check(&[peer_failed, killed, peer_failed], &[], &[1]);
+        check(&[failed, peer_failed], &[], &[0]);
+        // Stopped by a signal: the supervisor kills it.
+        check(&[peer_failed, peer_failed, killed], &[2], &[2]);
+        // Too slow to notice that rank 0 is gone.
+        check(&[killed, peer_failed, killed], &[2], &[0]);
+        // The network between them.
+        check(&[peer_failed, peer_failed], &[], &[]);
+    }
 }

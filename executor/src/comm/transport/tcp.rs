@@ -1,15 +1,11 @@
 //! Ranks that are processes, on one host or several: a connection between each two of them.
 //!
-//! ```text
-//! a message: header (3 u32), form (u32: 0 f32, 1 bytes, 2 bf16), how many follow (u64), the numbers or bytes
-//! ```
-//!
 //! A thread for each peer takes messages out of the connection as they arrive, so that sending waits for the network but
 //! never for the receiver to want the message. A connection that ends without a farewell means that its rank is dead, and
-//! every waiting rank gets that fault. Numbers travel as they lie in memory: all hosts must have the same byte order.
-//! Messages all of whose numbers are bf16 numbers travel as such, in half the bytes and without loss.
+//! every waiting rank gets that fault.
 
 mod exchange;
+mod frame;
 mod handshake;
 mod listener;
 
@@ -19,10 +15,10 @@ use super::inbox::Inbox;
 use super::message::Payload;
 use super::peers::{LAST_WORD, Peers, Wire};
 use super::rendezvous::Rendezvous;
-use crate::device::host_buffers::take_buffer;
 use crate::error::RunError;
+use frame::{FrameReader, FrameWriter};
 use listener::REST;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread;
@@ -35,28 +31,10 @@ pub(crate) type Connections = Peers<Streams>;
 pub(crate) struct Streams(Vec<Option<Peer>>);
 
 pub(super) struct Peer {
-    stream: Mutex<TcpStream>,
+    stream: Mutex<FrameWriter<TcpStream>>,
     /// The same connection, to end what another thread is writing.
     other: TcpStream,
 }
-
-/// More bytes than any control message has; the largest one is a rank's record of many steps.
-const LONGEST_CONTROL: u64 = 1 << 34;
-
-/// Numbers and bytes for which room is made at once: a header that lies makes no room for what does not come.
-const NUMBERS_AT_ONCE: usize = 1 << 22;
-const BYTES_AT_ONCE: usize = 1 << 22;
-
-/// Numbers that are made bf16 at a time.
-const HALVES_AT_ONCE: usize = 1 << 16;
-
-/// Bytes before a message.
-const HEADER: usize = 24;
-
-/// The forms of a message.
-const NUMBERS: u32 = 0;
-const BYTES: u32 = 1;
-const HALVES: u32 = 2;
 
 impl Connections {
     /// Connects to the others; rank 0 listens at `master`.
@@ -76,7 +54,7 @@ impl Connections {
                 let (reader, other) = (stream.try_clone()?, stream.try_clone()?);
                 let (inbox, to, longest) = (inbox.clone(), place.rank, joining.longest);
                 thread::spawn(move || take_from(&inbox, reader, (from, to), longest));
-                Ok(Peer { stream: Mutex::new(stream), other })
+                Ok(Peer { stream: Mutex::new(FrameWriter::new(stream)), other })
             };
             peers.push(stream.map(peer).transpose().map_err(failed)?);
         }
@@ -87,7 +65,7 @@ impl Connections {
 impl Wire for Streams {
     fn send(&self, to: usize, header: Header, payload: &Payload) {
         let Some(peer) = &self.0[to] else { return };
-        let _ = write(&mut *peer.stream.lock().unwrap_or_else(PoisonError::into_inner), header, payload);
+        let _ = peer.stream.lock().unwrap_or_else(PoisonError::into_inner).send(header, payload);
     }
 
     /// The connection to a rank that reads nothing is cut, which ends whoever is writing to it too.
@@ -103,7 +81,7 @@ impl Wire for Streams {
                     Err(TryLockError::WouldBlock) => break None,
                 }
             };
-            let sent = stream.map(|mut stream| write(&mut *stream, header, &Payload::Bytes(Vec::new())));
+            let sent = stream.map(|mut stream| stream.send(header, &Payload::Bytes(Vec::new())));
             if !matches!(sent, Some(Ok(()))) {
                 let _ = peer.other.shutdown(Shutdown::Both);
             }
@@ -117,44 +95,12 @@ impl Wire for Streams {
     }
 }
 
-fn write(stream: &mut impl Write, header: Header, payload: &Payload) -> io::Result<()> {
-    let (form, count) = match payload {
-        Payload::Numbers(numbers) if are_bf16(numbers) => (HALVES, numbers.len()),
-        Payload::Numbers(numbers) => (NUMBERS, numbers.len()),
-        Payload::Bytes(bytes) => (BYTES, bytes.len()),
-    };
-    let mut first = [0; HEADER];
-    for (place, part) in first.chunks_exact_mut(4).zip(header.into_iter().chain([form])) {
-        place.copy_from_slice(&part.to_le_bytes());
-    }
-    first[16..].copy_from_slice(&(count as u64).to_le_bytes());
-    stream.write_all(&first)?;
-    match payload {
-        Payload::Numbers(numbers) if form == HALVES => {
-            let mut halves = Vec::with_capacity(count.min(HALVES_AT_ONCE));
-            for part in numbers.chunks(HALVES_AT_ONCE) {
-                halves.clear();
-                halves.extend(part.iter().map(|number| (number.to_bits() >> 16) as u16));
-                stream.write_all(bytemuck::cast_slice(&halves))?;
-            }
-            Ok(())
-        }
-        Payload::Numbers(numbers) => stream.write_all(bytemuck::cast_slice(numbers)),
-        Payload::Bytes(bytes) => stream.write_all(bytes),
-    }
-}
-
-/// Whether each number is one in bf16: the lower half of its bits is zero. Numbers in f32 are found out by the first few.
-fn are_bf16(numbers: &[f32]) -> bool {
-    let part_is = |part: &[f32]| part.iter().fold(0, |bits, number| bits | number.to_bits()) & 0xFFFF == 0;
-    numbers.chunks(64).all(part_is)
-}
-
 /// Takes everything out of a connection until it ends.
 fn take_from(inbox: &Inbox, stream: TcpStream, (from, to): (usize, usize), longest: usize) {
-    let mut stream = BufReader::with_capacity(1 << 16, Noticing { stream, inbox, from });
+    let stream = BufReader::with_capacity(1 << 16, Noticing { stream, inbox, from });
+    let mut frames = FrameReader::new(stream, longest);
     loop {
-        match next(&mut stream, longest) {
+        match frames.next() {
             Ok((header, message)) => {
                 if !inbox.sort((from, to), header, message) {
                     return;
@@ -171,7 +117,7 @@ fn how(error: &io::Error) -> String {
     match error.kind() {
         UnexpectedEof => "its process ended: it closed the connection without a farewell".into(),
         ConnectionReset | ConnectionAborted => format!("its process ended or was ended: {error}"),
-        InvalidData => "what came from it is no message of a rank".into(),
+        InvalidData => format!("the connection to it carries something else than it sent: {error}"),
         _ => format!("its host cannot be reached: {error}"),
     }
 }
@@ -193,60 +139,13 @@ impl Read for Noticing<'_> {
     }
 }
 
-/// The next message of a connection, of at most `longest` numbers.
-fn next(stream: &mut impl Read, longest: usize) -> io::Result<(Header, Payload)> {
-    let mut first = [0; HEADER];
-    stream.read_exact(&mut first)?;
-    let part = |at: usize| u32::from_le_bytes([first[at], first[at + 1], first[at + 2], first[at + 3]]);
-    let count = u64::from(part(16)) | u64::from(part(20)) << 32;
-    let payload = match part(12) {
-        NUMBERS if count <= longest as u64 => Payload::Numbers(numbers(stream, count as usize)?),
-        HALVES if count <= longest as u64 => Payload::Numbers(halves(stream, count as usize)?),
-        BYTES if count <= LONGEST_CONTROL => {
-            let mut bytes = Vec::new();
-            while bytes.len() < count as usize {
-                let had = bytes.len();
-                bytes.resize((count as usize).min(had + BYTES_AT_ONCE), 0);
-                stream.read_exact(&mut bytes[had..])?;
-            }
-            Payload::Bytes(bytes)
-        }
-        _ => return Err(io::ErrorKind::InvalidData.into()),
-    };
-    Ok(([part(0), part(4), part(8)], payload))
-}
-
-/// That many f32.
-fn numbers(stream: &mut impl Read, count: usize) -> io::Result<Vec<f32>> {
-    let mut numbers = take_buffer(count.min(NUMBERS_AT_ONCE));
-    let mut read = 0;
-    while read < count {
-        numbers.resize(count.min(read + NUMBERS_AT_ONCE), 0.0);
-        stream.read_exact(bytemuck::cast_slice_mut(&mut numbers[read..]))?;
-        read = numbers.len();
-    }
-    Ok(numbers)
-}
-
-/// That many bf16, as f32.
-fn halves(stream: &mut impl Read, count: usize) -> io::Result<Vec<f32>> {
-    let mut numbers = take_buffer(count.min(NUMBERS_AT_ONCE));
-    numbers.clear();
-    let mut halves = vec![0u16; count.min(HALVES_AT_ONCE)];
-    while numbers.len() < count {
-        let part = &mut halves[..(count - numbers.len()).min(HALVES_AT_ONCE)];
-        stream.read_exact(bytemuck::cast_slice_mut(part))?;
-        numbers.extend(part.iter().map(|half| f32::from_bits(u32::from(*half) << 16)));
-    }
-    Ok(numbers)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::comm::transport::header::header_of;
     use crate::comm::transport::{Envelope, Identity, Remark, RendezvousVia, Tag, Token, Transport};
     use crate::error::Fault;
+    use std::io::Write;
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
@@ -437,53 +336,13 @@ mod tests {
     }
 
     #[test]
-    fn bf16_numbers_travel_in_two_bytes_each_and_all_numbers_keep_their_bits() {
-        let bf16: Vec<f32> = (0..100_001).map(|number| f32::from_bits(number << 16)).collect();
-        // One number with any of the bits that bf16 has not makes all of them f32.
-        let mixed = (0..16).map(|bit| {
-            let mut numbers = bf16.clone();
-            numbers[100_000] = f32::from_bits(1.0f32.to_bits() | 1 << bit);
-            (numbers, 4)
-        });
-        for (numbers, bytes) in [(bf16.clone(), 2), (Vec::new(), 2)].into_iter().chain(mixed) {
-            let (count, mut sent) = (numbers.len(), Vec::new());
-            write(&mut sent, [7, 8, 9], &Payload::Numbers(numbers.clone())).unwrap();
-            assert_eq!(sent.len(), HEADER + bytes * count);
-            let (header, Payload::Numbers(read)) = next(&mut &sent[..], count).unwrap() else {
-                panic!("numbers are numbers")
-            };
-            let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
-            assert_eq!((header, bits(&read)), ([7, 8, 9], bits(&numbers)));
-        }
-    }
-
-    /// A header that promises more than a plan's messages have is none, and one that lies gets room only for what comes.
-    #[test]
-    fn a_header_that_lies_is_refused_without_room_for_it() {
-        let lie = |form: u32, count: u64| {
-            let mut header = vec![0; HEADER];
-            header[12..16].copy_from_slice(&form.to_le_bytes());
-            header[16..].copy_from_slice(&count.to_le_bytes());
-            header
-        };
-        let kind = |form, count, longest| next(&mut &lie(form, count)[..], longest).unwrap_err().kind();
-        for form in [NUMBERS, HALVES] {
-            assert_eq!(kind(form, 1001, 1000), io::ErrorKind::InvalidData);
-            // 4 TB: no machine of a test has room for that.
-            assert_eq!(kind(form, 1 << 40, 1 << 41), io::ErrorKind::UnexpectedEof);
-        }
-        assert_eq!(kind(BYTES, u64::MAX, 1000), io::ErrorKind::InvalidData);
-        assert_eq!(kind(9, 0, 1000), io::ErrorKind::InvalidData);
-    }
-
-    #[test]
     fn statuses_arrive_and_a_rank_that_reads_nothing_holds_nobody_up() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         // A connection at whose other end nobody reads, and a thread that writes into it until there is no room.
         let stuck = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let _held = listener.accept().unwrap();
         let other = stuck.try_clone().unwrap();
-        let peer = Peer { stream: Mutex::new(stuck), other };
+        let peer = Peer { stream: Mutex::new(FrameWriter::new(stuck)), other };
         let inbox = Arc::new(Inbox::new(0, 2));
         let connections = Connections::new(0, inbox, Streams(vec![None, Some(peer)]));
         thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! What the executor runs on GPUs of what it runs on processors.
 
-use super::{all, checked, is_dense, refuse, with_executor_stack};
+use super::{all, check, check_checkpoints, checked, is_dense, refuse, with_executor_stack};
 use crate::device::DeviceKind;
 use crate::error::RunError;
 use crate::train::settings::Settings;
@@ -38,6 +38,17 @@ impl DeviceKind {
             ..plan.stack
         };
         checked(Plan { stack, ..plan })
+    }
+
+    /// Whether the executor trains with a plan on such devices and can save what it trains.
+    ///
+    /// # Errors
+    /// `Refused` with the first part that it has not.
+    pub fn check_with_checkpoints(self, plan: &Plan) -> Result<(), RunError> {
+        let plan = self.with_executor_stack(plan)?;
+        check(&plan)?;
+        check_on(self, &plan)?;
+        check_checkpoints(&plan)
     }
 }
 

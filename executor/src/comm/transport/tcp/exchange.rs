@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// The first bytes in each direction. Another version of these exchanges has another number.
-pub(super) const MAGIC: [u8; 8] = *b"trainwr2";
+pub(super) const MAGIC: [u8; 8] = *b"trainwr3";
 
 /// The longest hello, which a stranger could send too, in bytes.
 pub(super) const SHORT: usize = 256;
