@@ -25,8 +25,8 @@ pub(crate) use numbers::{Allocator, DeviceSlice, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
     AttentionGradient, AttentionOps, AttentionOutput, AttentionTile, DropoutOps, ExpertOps, ExpertPass,
     ExpertProducts, GenerationOps, GridOps, LossTokens, NOWHERE, NormGradient, OptimizerOps, OptimizerStep,
-    Positions, Rotation, RowOps, Rule, StepBegin, StepNumbers, StepOps, Sum, SummedLoss, TokenOps, Updated, Visits,
-    each_token,
+    Positions, Rotation, RowOps, Rule, StepBegin, StepNumbers, StepOps, Sum, SummedLoss, TokenOps, Updated,
+    Visits, each_token,
 };
 pub(crate) use streams::{COMPUTE, PAIRS, stream_of};
 pub(crate) use words::{HostWords, Sorted, SortedOnDevice, Words};

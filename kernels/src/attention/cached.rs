@@ -80,7 +80,7 @@ impl Attention {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Mask;
+    use super::super::{Mask, ScoreRules};
     use super::*;
 
     /// 11 tokens at once, one by one and in two parts, against the kernel of training.
@@ -104,7 +104,7 @@ mod tests {
             let at_once = made(&[11], 1);
             assert_eq!(made(&[1; 11], 1), at_once);
             assert_eq!(made(&[4, 7], 3), at_once);
-            let expected = attention.forward(None, &qkv, Threads::ONE).heads;
+            let expected = attention.forward(ScoreRules::default(), &qkv, Threads::ONE).heads;
             let apart = at_once.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(apart < 1e-6, "{apart}");
         }

@@ -137,7 +137,7 @@ mod tests {
                 vec![1.0 / 7.0, 4.0 / 7.0, 0.0, 2.0 / 7.0],
             ),
         ] {
-            let mut counts = [0.0; 4];
+            let mut counts = [0.0_f64; 4];
             for prompt in 0..4 {
                 (0..10_000).for_each(|place| counts[sampling.draw(&logits(), prompt, place)] += 1.0);
             }
