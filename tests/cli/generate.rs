@@ -149,12 +149,12 @@ fn bad_input_is_one_line() {
     ] {
         check(&format!("ck --prompt a {bad}"), bad.split(' ').next().unwrap());
     }
-    check("ck --prompt a --plan none.toml", "none.toml");
+    check("ck --prompt a --tokens 2 --plan none.toml", "none.toml");
     let mut wider = tiny_plan();
     wider.model.hidden = 32;
     wider.model.blocks[0].block.attention.heads *= 2;
     folder.write("wider.toml", &wider.to_toml());
-    check("ck --prompt a --plan wider.toml", "config.json: `model.hidden` is 16");
+    check("ck --prompt a --tokens 2 --plan wider.toml", "config.json: `model.hidden` is 16");
     let run = |rest: &str| folder.run(&format!("run plan.toml {rest}"));
     check_error(&run("--data text --sample-prompt abc"), 2, "--sample-every");
     check_error(
