@@ -40,12 +40,16 @@ const SIZES: &[(&str, u64)] = &[
     ("gemma-3-1b", 999_885_952),
     ("gpt2", 124_439_808),
     ("gpt2-hf-names", 81_912_576),
+    ("gpt-oss-20b", 20_914_757_184),
+    ("gptj-6b", 6_050_882_784),
     // Not in the library: 64 blocks of 88,080,384 attention, 49,152 router, 8 · 603,979,776 experts and 24,576
     // norms; embedding 131072 · 6144; final norm 6144.
     ("grok-1", 64 * (88_080_384 + 49_152 + 8 * 603_979_776 + 24_576) + 805_306_368 + 6_144),
     ("llama-3.2-1b", 1_235_814_400),
+    ("llama-4-small", 256_197_120),
     ("llama-7b-old", 6_738_415_616),
     ("llama-with-biases", 112_145_152),
+    ("minimax-m2-small", 222_717_440),
     ("minitron-4b", 4_190_509_056),
     ("mistral-7b-v0.2", 7_241_732_096),
     ("mixtral-8x7b", 46_702_792_704),
@@ -227,7 +231,7 @@ fn an_unknown_family_lists_the_nearest_and_all() {
     let known = families().collect::<Vec<_>>().join(", ");
     assert_eq!(
         message("gpt2", "model_type", json!("lama")),
-        format!("c.json: `model_type` is \"lama\"; nearest are llama; known are {known}")
+        format!("c.json: `model_type` is \"lama\"; nearest are llama, llama4_text; known are {known}")
     );
     assert_eq!(
         message("gpt2", "model_type", json!("zzz")),

@@ -2,6 +2,7 @@
 
 use super::check::check;
 use super::{Cluster, Fabric, Shape};
+use crate::catalog::names;
 
 impl Cluster {
     /// The same cluster with fewer of its nodes; a name `node:count` gets the new count. `None` if the nodes are of several
@@ -20,6 +21,10 @@ impl Cluster {
         };
         let name = match self.name.strip_suffix(&format!(":{}", self.nodes)) {
             Some(node) => format!("{node}:{nodes}"),
+            // A cluster of the catalog has a part by its name.
+            None if nodes < self.nodes && names("clusters").contains(&self.name.as_str()) => {
+                format!("{}:{nodes}", self.name)
+            }
             None => self.name.clone(),
         };
         let part = Cluster { name, nodes, fabric: Fabric { shape, ..self.fabric.clone() }, ..self.clone() };
@@ -43,7 +48,9 @@ mod tests {
         }
         for name in catalog::names("clusters") {
             let all = Cluster::from_name(name).unwrap();
-            if let Some(half) = all.with_fewer_nodes(all.nodes.div_ceil(2)) {
+            if let Some(half) =
+                all.with_fewer_nodes(all.nodes.div_ceil(2)).filter(|half| half.nodes < all.nodes)
+            {
                 assert_eq!(half, Cluster::from_name(&format!("{name}:{}", half.nodes)).unwrap());
             }
         }
