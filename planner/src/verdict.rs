@@ -97,6 +97,8 @@ pub struct NodeCounts {
     pub searched: Vec<usize>,
     /// How many others cannot have a faster plan, by a lower bound.
     pub too_slow: usize,
+    /// How many others were not searched, as the best plan with all nodes is near its lower bound.
+    pub unpromising: usize,
     /// How many others were not looked at.
     pub unseen: usize,
 }

@@ -104,8 +104,8 @@ pub fn search(search: &Search) -> String {
 /// What is proved of the best plan, and what is not.
 fn proof(best: &Ranked, found: &Found) -> String {
     let search = &found.search;
-    let all_seen = found.nodes.as_ref().is_none_or(|nodes| nodes.unseen == 0);
-    let space = if all_seen { "the space" } else { "the space with the numbers of nodes above" };
+    let all_seen = found.nodes.as_ref().is_none_or(|nodes| nodes.unseen + nodes.unpromising == 0);
+    let space = if all_seen { "the space" } else { "the space with these numbers of nodes" };
     let (Some(bound), Some(gap)) = (search.bound, search.gap(best.expected)) else { return String::new() };
     let others = match search.unseen {
         0 => {
@@ -176,6 +176,9 @@ fn numbers_of_nodes(nodes: &NodeCounts) -> String {
     let mut words = format!("Numbers of nodes: {searched} searched");
     if nodes.too_slow > 0 {
         words.push_str(&format!("; {} cannot be faster, by a lower bound", count(nodes.too_slow, "other")));
+    }
+    if nodes.unpromising > 0 {
+        words.push_str("; fewer were not searched, as the best plan is near its lower bound");
     }
     if nodes.unseen > 0 {
         words.push_str(&format!("; {} not looked at", count(nodes.unseen, "other")));

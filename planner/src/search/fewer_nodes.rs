@@ -8,6 +8,9 @@
 //! numbers with legal layouts ─► the most promising first ─► those with bounds below the best so far are searched
 //! ```
 //!
+//! Where the batch or small pipelines divide the nodes well and the best plan with all is near its lower bound, there is little that
+//! fewer could save, and none are searched: that they are slower is then not proved, and the answer says so.
+//!
 //! Some numbers are looked at one by one from above, those below in steps: see `Spacing`. A search with another number of nodes
 //! begins with the best time so far, so that most end with their layouts' bounds.
 
@@ -38,6 +41,9 @@ const FEW: Spacing = Spacing { dense: 4, sparse: 2 };
 
 /// How many numbers of nodes are searched while no plan fits.
 const HOPES: usize = 8;
+
+/// Up to which optimality gap of the best plan with all nodes no others are searched.
+const NEAR: f64 = 0.2;
 
 /// A number of nodes with legal layouts.
 struct Count {
@@ -109,6 +115,18 @@ pub(super) fn plan_up_to(
     };
     let answer = match answer {
         Some(answer) if clock.seeks_first_plan() => return Ok(answer),
+        Some(Verdict::Found(found)) if divides_well(question) && is_near_its_bound(&found) => {
+            let nodes = NodeCounts {
+                given,
+                used: given,
+                with_all: with_all(&found),
+                searched: vec![given],
+                too_slow: 0,
+                unpromising: given - 1,
+                unseen: 0,
+            };
+            return Ok(Verdict::Found(Found { nodes: Some(nodes), ..found }));
+        }
         answer => answer,
     };
     let (mut counts, skipped) = known.unwrap_or_else(|| looked_at(question, spacing));
@@ -147,13 +165,10 @@ pub(super) fn plan_up_to(
         None => None,
     };
     let first_nodes = first.cluster.nodes;
-    let with_all = match (&answer, refused) {
+    let with_all_nodes = match (&answer, refused) {
         // What follows it names another number of nodes.
         (_, Some(reason)) => WithAllNodes::Impossible(reason.split("; ").next().unwrap_or_default().into()),
-        (Verdict::Found(found), None) => {
-            let best = &found.ranked[0];
-            WithAllNodes::Best { step_time: best.forecast.step_time, expected: best.expected }
-        }
+        (Verdict::Found(found), None) => with_all(found),
         (Verdict::Infeasible(_), None) => WithAllNodes::Impossible("nothing fits".into()),
         (Verdict::OutOfTime(_), None) => WithAllNodes::Impossible("no plan was found in time".into()),
     };
@@ -161,7 +176,7 @@ pub(super) fn plan_up_to(
     match (answer, better) {
         (Verdict::Found(found), None) => {
             let search = searches.together(Some(found.search), None);
-            let nodes = searches.counts(given, with_all, &found.ranked[0]);
+            let nodes = searches.counts(given, with_all_nodes, &found.ranked[0]);
             Ok(Verdict::Found(Found { search, nodes: Some(nodes), ..found }))
         }
         (answer, Some(better)) => {
@@ -175,17 +190,40 @@ pub(super) fn plan_up_to(
                 Verdict::Found(found) => merged(found, better),
                 Verdict::Infeasible(_) | Verdict::OutOfTime(_) => better,
             };
-            let nodes = searches.counts(given, with_all, &merged.ranked[0]);
+            let nodes = searches.counts(given, with_all_nodes, &merged.ranked[0]);
             Ok(Verdict::Found(Found { search, nodes: Some(nodes), ..merged }))
         }
         (Verdict::Infeasible(_), None) if first_nodes < given => {
-            let WithAllNodes::Impossible(reason) = with_all else { unreachable!("there is no plan") };
+            let WithAllNodes::Impossible(reason) = with_all_nodes else { unreachable!("there is no plan") };
             Err(PlannerError::NoCandidate {
                 reason: format!("{reason}; with {first_nodes} and fewer nodes nothing fits"),
             })
         }
         (verdict, None) => Ok(verdict),
     }
+}
+
+/// Whether data ranks, whose number divides the batch, and powers of 2 and 3, which tensor ranks and short pipelines take, have all
+/// factors of the number of nodes.
+fn divides_well(question: &Question) -> bool {
+    let mut left = question.cluster.nodes;
+    for factor in [2, 3] {
+        while left.is_multiple_of(factor) {
+            left /= factor;
+        }
+    }
+    question.job.global_batch.is_multiple_of(left)
+}
+
+/// Whether little is left between the best plan and what no plan with as many nodes goes below.
+fn is_near_its_bound(found: &Found) -> bool {
+    found.search.gap(found.ranked[0].expected).is_some_and(|gap| gap <= NEAR)
+}
+
+/// The best plan with all nodes.
+fn with_all(found: &Found) -> WithAllNodes {
+    let best = &found.ranked[0];
+    WithAllNodes::Best { step_time: best.forecast.step_time, expected: best.expected }
 }
 
 /// The numbers of nodes below the given one that have legal layouts, the most promising first; and those that were skipped.
@@ -281,6 +319,7 @@ impl Searches<'_> {
             with_all,
             searched,
             too_slow: *too_slow,
+            unpromising: 0,
             unseen: *unseen,
         }
     }
