@@ -142,16 +142,21 @@ pub struct Ranked {
 /// Ranges of which this part is common to both are the same: forecasts do not distinguish such plans.
 const SAME_RANGE: f64 = 0.9;
 
+/// Up to which ratio expected times are the same: of measured runs that differ by less than 1 % in their forecasts, the one with the
+/// shorter forecast is the faster in half of the cases (docs/scoreboard/reliability.md).
+const SAME_TIME: f64 = 1.01;
+
 impl Ranked {
     /// How much of the fullest GPU's memory the question lets the plan use.
     pub fn room(&self) -> Bytes {
         self.outlook.room(self.forecast.gpu_memory)
     }
 
-    /// Whether its forecast's range is the same as another's.
+    /// Whether its forecast's range is the same as another's, or its expected time.
     fn is_tied(&self, other: &Self) -> bool {
         let range = |ranked: &Self| (ranked.outlook, ranked.forecast.step_time);
-        Outlook::overlap(range(self), range(other)) >= SAME_RANGE
+        let slower = (self.expected / other.expected).max(other.expected / self.expected);
+        slower < SAME_TIME || Outlook::overlap(range(self), range(other)) >= SAME_RANGE
     }
 
     /// Orders plans by their expected time. Of the first that forecasts do not distinguish, the one with most evidence becomes the

@@ -214,8 +214,8 @@ fn tied(found: &Found) -> String {
         0 | 1 => String::new(),
         tied => wrap(
             &format!(
-                "Forecasts do not distinguish plans 1 to {tied}: their 80 % ranges have more than 90 % in common. The first \
-                 rests on most evidence, and among equals is the fastest."
+                "Forecasts do not distinguish plans 1 to {tied}: their 80 % ranges have more than 90 % in common, or their \
+                 expected times differ by less than 1 %. The first rests on most evidence, and among equals is the fastest."
             ),
             0,
         ),

@@ -270,6 +270,16 @@ fn of_plans_that_forecasts_do_not_distinguish_the_one_with_most_evidence_is_the_
     // 0.9 to 1.2 and 0.909 to 1.212 have 0.291 of 0.312 in common, 93 %; 0.945 to 1.26 has 71 %.
     let equal = [plan(1.05, 9.0), plan(1.01, 2.0), plan(1.0, 1.0)];
     assert_eq!(sorted(equal.to_vec()), (vec![1.01, 1.0, 1.05], 2));
+    // Ranges of unlike width have little in common: 1 % of expected time does not tell them apart, 2 % do.
+    let wide = |time: f64, alike: f64| {
+        let mut ranked = plan(time, alike);
+        ranked.outlook.range = (0.7, 1.9);
+        ranked.expected = Seconds::new(time);
+        ranked
+    };
+    let narrow = |time: f64| Ranked { expected: Seconds::new(time), ..plan(time, 9.0) };
+    assert_eq!(sorted(vec![wide(1.0, 1.0), narrow(1.009)]), (vec![1.009, 1.0], 2));
+    assert_eq!(sorted(vec![wide(1.0, 1.0), narrow(1.02)]), (vec![1.0, 1.02], 1));
     let same_evidence = [plan(1.01, 2.0), plan(1.0, 2.0)];
     assert_eq!(sorted(same_evidence.to_vec()), (vec![1.0, 1.01], 2));
     let without = [plan(1.01, 0.0), plan(1.0, 0.0)];
