@@ -28,6 +28,7 @@ mod processes;
 #[cfg(target_os = "linux")]
 mod restarts;
 mod run;
+mod serving;
 mod show;
 mod simulate;
 mod tools;

@@ -1,0 +1,155 @@
+//! `serve`, `kernel`, and tables of serving runs and kernels.
+
+use crate::Folder;
+use serde_json::Value;
+use std::path::Path;
+
+const HEADER: &str = "id,source,quality,model_name,gpu,gpus,tp,precision_weights,engine,date,batch,concurrency,input_len,output_len,tpot_ms\n";
+
+fn json(folder: &Folder, arguments: &str) -> Value {
+    let ran = folder.run(arguments);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments}");
+    serde_json::from_str(&ran.stdout).unwrap()
+}
+
+/// The cells of a column.
+fn column(path: &Path, name: &str) -> Vec<String> {
+    let mut reader = csv::Reader::from_path(path).unwrap();
+    let index = reader.headers().unwrap().iter().position(|header| header == name).unwrap();
+    reader.records().map(|row| row.unwrap()[index].to_string()).collect()
+}
+
+#[test]
+fn a_row_of_a_table_and_a_question_of_one_run_have_the_same_answer() {
+    let folder = Folder::new();
+    let row = |id: &str, load: &str| {
+        format!("{id},here,A,Llama-3.1-70B,H100 SXM,4,4,fp8,vllm,2026-01,{load},1000,300,20\n")
+    };
+    folder.write("runs.csv", &format!("{HEADER}{}{}", row("clients", ",16"), row("batch", "8,")));
+    let ran = folder.run("predict --inference runs.csv --out out.csv");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.starts_with("2 rows: 2 forecast, 0 unsupported, 0 invalid\n"), "{}", ran.stdout);
+    let question = "serve --model llama-3-70b --cluster dgx-h100 --tensor 4 --weights fp8 --input 1000 --output 300 --json";
+    let [clients, batch] =
+        ["--clients 16", "--batch 8"].map(|load| json(&folder, &format!("{question} {load}")));
+    for (figure, of) in [("ttft_ms", "mean"), ("tpot_ms", "mean"), ("e2e_latency_ms", "mean")] {
+        let cells = column(&folder.path("out.csv"), &format!("predicted_{figure}"));
+        for (answer, cell) in [&clients, &batch].into_iter().zip(&cells) {
+            // All requests of a batch are there at once: its latency is that of the last.
+            assert_eq!(format!("{:.6}", answer[figure][of].as_f64().unwrap()), *cell, "{figure}");
+        }
+        let [low, high] =
+            ["_p10", "_p90"].map(|end| column(&folder.path("out.csv"), &format!("predicted_{figure}{end}")));
+        let number = |text: &String| text.parse::<f64>().unwrap();
+        assert!(number(&low[0]) < number(&cells[0]) && number(&cells[0]) < number(&high[0]), "{figure}");
+        let range = &clients[figure]["range_of_mean"];
+        assert_eq!(format!("{:.6}", range[0].as_f64().unwrap()), low[0], "{figure}");
+    }
+    let rate = column(&folder.path("out.csv"), "predicted_throughput_output_tokens_per_s");
+    assert_eq!(format!("{:.6}", clients["output_tokens_per_s"].as_f64().unwrap()), rate[0]);
+}
+
+#[test]
+fn rows_that_cannot_be_forecast_say_why_and_cost_no_other() {
+    let folder = Folder::new();
+    folder.write(
+        "runs.csv",
+        &format!(
+            "{HEADER}a,here,A,Llama-3.1-8B,H100 SXM,1,1,bf16,vllm,,,4,100,50,8\n\
+             b,here,A,abacus-9b,H100 SXM,1,1,bf16,vllm,,,4,100,50,8\n\
+             c,here,A,Llama-3.1-8B,Z9,1,1,bf16,vllm,,,4,100,50,8\n\
+             d,here,A,Llama-3.1-8B,H100 SXM,1,1,bf16,vllm,,,many,100,50,8\n\
+             e,here,A,Llama-3.1-70B,H100 SXM,1,1,bf16,vllm,,,4,100,50,8\n\
+             f,here,A,Llama-3.1-8B,H100 SXM,1,1,bf16,abacus,,,4,100,50,8\n\
+             g,here,A,Llama-3.1-8B,H100 SXM,1,1,posit,vllm,,,4,100,50,8\n"
+        ),
+    );
+    let ran = folder.run("predict --inference runs.csv --out out.csv");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.starts_with("7 rows: 2 forecast, 4 unsupported, 1 invalid\n"), "{}", ran.stdout);
+    let status = column(&folder.path("out.csv"), "status");
+    assert_eq!(status, ["ok", "unsupported", "unsupported", "invalid", "unsupported", "ok", "unsupported"]);
+    let reasons = column(&folder.path("out.csv"), "reason");
+    for (row, reason) in [
+        (1, "the model abacus-9b is not in the catalog"),
+        (2, "the GPU Z9 is not in the catalog"),
+        (3, "`concurrency` is many, no whole number"),
+        (4, "out of memory: a sequence of "),
+        (5, "the engine abacus is forecast as vllm-v1"),
+        (6, "the number format posit has no measured kernels"),
+    ] {
+        assert!(reasons[row].starts_with(reason), "{}", reasons[row]);
+    }
+    folder.write("few.csv", "model_name,gpu\nx,y\n");
+    let ran = folder.run("predict --inference few.csv");
+    assert_eq!((ran.code, ran.stderr.lines().count()), (2, 1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("few.csv: it has no column `engine`"), "{}", ran.stderr);
+}
+
+#[test]
+fn what_serve_cannot_do_is_one_line() {
+    let folder = Folder::new();
+    folder.write("trace.csv", "arrival_s,input_tokens,output_tokens\n0,10,5\n1,10,0\n");
+    let check = |rest: &str, expected: &str| {
+        let ran = folder.run(&format!("serve --cluster dgx-h100 {rest}"));
+        assert_eq!(
+            (ran.code, ran.stderr.lines().count(), ran.stdout.as_str()),
+            (2, 1, ""),
+            "{rest}: {}",
+            ran.stderr
+        );
+        assert!(ran.stderr.contains(expected), "{rest}: {}", ran.stderr);
+    };
+    check("--model llama-3-8b", "--clients");
+    check("--model llama-3-8b --batch 0", "a whole number from 1");
+    check("--model llama-3-8b --rate NaN", "a number from 1e-6");
+    check("--model llama-3-8b --batch 1 --tensor 16", "it needs 16 GPUs, the cluster has 8");
+    check("--model llama-3-8b --batch 1 --tensor 4 --expert 3", "it must divide the 4 ranks of a stage");
+    check("--model llama-3-8b --batch 1 --pipeline 64 --tensor 1", "GPUs, the cluster has 8");
+    check("--model t5-small --batch 1", "an encoder-decoder is not served yet");
+    check("--model llama-3-8b --batch 1 --engine vlm-v1", "vllm-v1");
+    check("--model llama-3-8b --batch 1 --weights posit", "known formats are");
+    check("--model llama-3-8b --trace trace.csv", "line 3: ");
+    check("--model llama-3-8b --trace none.csv", "none.csv");
+    let ran = folder.run("serve --model llama-3-70b --cluster dgx-h100 --batch 8");
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
+    assert!(
+        ran.stdout.starts_with("Does not fit: a sequence of 1280 tokens needs more than the 0 tokens"),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[test]
+fn a_kernel_and_a_row_of_its_table_have_the_same_time() {
+    let folder = Folder::new();
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/published/inference/gemm.csv");
+    let header = std::fs::read_to_string(&published).unwrap().lines().next().unwrap().to_string();
+    // The columns are those of the published table.
+    assert!(
+        ["m", "n", "k", "gemm_dtype", "system", "latency_ms"].iter().all(|name| header.contains(name)),
+        "{header}"
+    );
+    let row = std::fs::read_to_string(&published).unwrap();
+    let row = row
+        .lines()
+        .find(|line| line.contains("H100") && line.contains("vllm") && line.contains("bfloat16"))
+        .unwrap();
+    folder.write("gemm.csv", &format!("{header}\n{row}\n"));
+    let ran = folder.run("predict --kernels gemm.csv --out out.csv");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let cell = |name: &str| column(&folder.path("out.csv"), name).remove(0);
+    let [m, n, k] = ["m", "n", "k"].map(|name| cell(name).parse::<f64>().unwrap() as usize);
+    let kernel = format!(
+        "kernel --cluster dgx-h100 --gemm {m},{n},{k} --dtype bf16 --library vllm --kernel {} --json",
+        cell("kernel_source")
+    );
+    let answer = json(&folder, &kernel);
+    let predicted: f64 = cell("predicted_ms").parse().unwrap();
+    assert!(
+        (1e3 * answer["time_s"].as_f64().unwrap() / predicted - 1.0).abs() < 1e-4,
+        "{answer} {predicted}"
+    );
+    let ran = folder.run("kernel --gpu h100-80gb-sxm --gemm 16,0,8192");
+    assert_eq!((ran.code, ran.stderr.lines().count()), (2, 1), "{}", ran.stderr);
+}
