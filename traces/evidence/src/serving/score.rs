@@ -11,6 +11,9 @@ use trainwright_spec::serving::{ServingRange, ServingRanges};
 /// Measured runs from which on an engine has a range of its own.
 const FEW: usize = 20;
 
+/// Fewer than `FEW` measured runs give a range that holds at least these ratios: what few have in common may be theirs alone.
+const LEAST: [f64; 2] = [2.0 / 3.0, 1.5];
+
 /// A measured figure and its forecast.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Residual {
@@ -91,13 +94,16 @@ pub fn ranges(residuals: &[&Residual], source: &str) -> ServingRanges {
         let ratios: Vec<f64> = group.iter().map(|residual| residual.ratio).collect();
         let sources: BTreeSet<&str> = group.iter().map(|residual| residual.source.as_str()).collect();
         let rounded = |ratio: f64| (ratio * 1e4).round() / 1e4;
+        let [low, high] = [quantile(&ratios, 0.1), quantile(&ratios, 0.9)];
+        let [low, high] =
+            if ratios.len() < FEW { [low.min(LEAST[0]), high.max(LEAST[1])] } else { [low, high] };
         ServingRange {
             figure: figure.into(),
             engine: engine.into(),
             rows: group.len(),
             sources: sources.len(),
-            low: rounded(quantile(&ratios, 0.1)),
-            high: rounded(quantile(&ratios, 0.9)),
+            low: rounded(low),
+            high: rounded(high),
         }
     });
     ServingRanges { source: source.into(), ranges: ranges.collect() }
@@ -163,6 +169,10 @@ mod tests {
         let of_a = ranges.of("tpot", "a").unwrap();
         assert!((of_a.low - 0.92).abs() < 0.002 && (of_a.high - 1.08).abs() < 0.002, "{of_a:?}");
         assert_eq!((of_a.rows, of_a.sources, ranges.of("tpot", "any").unwrap().sources), (200, 1, 2));
+        let few: Vec<&Residual> = all[..5].iter().collect();
+        let of_few = super::ranges(&few, "few");
+        let of_few = of_few.of("tpot", "a").unwrap();
+        assert_eq!((of_few.engine.as_str(), of_few.low, of_few.high), ("any", 0.6667, 1.5));
         let scores = scores(&all, &ranges);
         let score = |source: &str| scores.iter().find(|score| score.source == source).unwrap();
         assert!((score("first").held - 0.8).abs() < 0.02, "{:?}", score("first"));
