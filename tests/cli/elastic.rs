@@ -35,6 +35,12 @@ fn after_a_rank_is_gone_for_good_the_run_goes_on_with_the_planner_s_plan_for_the
         crate::kills::kill(process);
         done = wait_for_restart(&folder, &supervisor, 1, process, done);
     }
+    // The last attempt has trained a few steps before it is asked to end.
+    let lines = || std::fs::read_to_string(folder.path("metrics")).unwrap_or_default().lines().count();
+    let before = lines();
+    while lines() < before + 3 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     signal(&supervisor, "-TERM");
     let ran = ended(supervisor);
     assert_eq!(ran.code, 130, "{ran:?}");

@@ -154,7 +154,7 @@ fn bad_input_is_one_line() {
     wider.model.hidden = 32;
     wider.model.blocks[0].block.attention.heads *= 2;
     folder.write("wider.toml", &wider.to_toml());
-    check("ck --prompt a --tokens 2 --plan wider.toml", "config.json: `model.hidden` is 16");
+    check("ck --prompt a --tokens 2 --plan wider.toml --quiet", "config.json: `model.hidden` is 16");
     let run = |rest: &str| folder.run(&format!("run plan.toml {rest}"));
     check_error(&run("--data text --sample-prompt abc"), 2, "--sample-every");
     check_error(
@@ -163,7 +163,10 @@ fn bad_input_is_one_line() {
         "the data's tokens are of no known tokenizer",
     );
     let long = "--data text --sample-prompt abcdefga --sample-every 2 --sample-tokens 1";
-    check_error(&run(long), 2, "the model has 8 positions");
+    // The run has printed its title by then.
+    let ran = run(long);
+    assert_eq!((ran.code, ran.stderr.lines().count()), (2, 1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the model has 8 positions"), "{}", ran.stderr);
 }
 
 #[test]
