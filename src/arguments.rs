@@ -3,6 +3,7 @@
 mod data;
 mod generate;
 mod kernel;
+mod load;
 mod logs;
 mod measure;
 mod network;
@@ -10,6 +11,8 @@ mod optimizer;
 mod profiles;
 mod reports;
 mod serve;
+mod serve_bench;
+mod serve_plan;
 mod tools;
 mod training;
 mod what_if;
@@ -17,6 +20,7 @@ mod what_if;
 pub use data::DataArguments;
 pub use generate::{GenerateArguments, SampleArguments};
 pub use kernel::KernelArguments;
+pub use load::LoadArguments;
 pub use logs::{CurvesArguments, LogArguments};
 pub use measure::{CalibrateArguments, TransportChoice, ValidateArguments};
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
@@ -24,6 +28,8 @@ pub use optimizer::OptimizerArguments;
 pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, TraceArguments};
 pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
 pub use serve::ServeArguments;
+pub use serve_bench::ServeBenchArguments;
+pub use serve_plan::{Least, ServePlanArguments};
 pub use tools::{ExportArguments, ImportArguments};
 pub use training::{AttentionChoice, RunArguments, Switch};
 pub use what_if::{Asked, WhatIfArguments};
@@ -95,6 +101,10 @@ pub enum Command {
     Kernel(Box<KernelArguments>),
     /// Simulate an inference engine: requests through its scheduler, their times, its throughput and memory
     Serve(Box<ServeArguments>),
+    /// Find the instances of a model that serve a rate of requests within limits of latency on the fewest GPUs
+    ServePlan(Box<ServePlanArguments>),
+    /// Serve requests with a model on this machine's cores, scheduled as an inference engine does
+    ServeBench(Box<ServeBenchArguments>),
     /// Write a plan as another tool reads it
     Export(ExportArguments),
     /// Read a plan out of what another tool reads

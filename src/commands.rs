@@ -20,6 +20,8 @@ pub mod profile;
 pub mod replay;
 pub mod run;
 pub mod serve;
+pub mod serve_bench;
+pub mod serve_plan;
 mod serving_tables;
 pub mod shell;
 pub mod show;

@@ -16,6 +16,7 @@ use trainwright_formats::nsight::NsightError;
 use trainwright_planner::PlannerError;
 use trainwright_sim::Deadlock;
 use trainwright_sim::replay::ReplayError;
+use trainwright_sim::serving::ServingError;
 use trainwright_spec::error::SpecError;
 use trainwright_whatif::stragglers::StragglerError;
 
@@ -131,6 +132,9 @@ pub enum CliError {
     /// Steps that cannot be drawn.
     #[error(transparent)]
     Stragglers(#[from] StragglerError),
+    /// Requests that cannot be served.
+    #[error(transparent)]
+    Serving(#[from] ServingError),
     /// No plan can exist.
     #[error(transparent)]
     Planner(#[from] PlannerError),

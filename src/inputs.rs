@@ -5,6 +5,7 @@ pub mod data;
 pub mod launched;
 pub mod metrics;
 pub mod network;
+pub mod requests;
 pub mod trace;
 pub mod what_if;
 

@@ -12,6 +12,7 @@ mod inputs;
 mod logs;
 mod output;
 mod progress;
+mod rank_serving;
 mod render;
 
 use arguments::{Arguments, Command};
@@ -62,6 +63,8 @@ fn run() -> Result<Outcome, CliError> {
         Command::Network(arguments) => commands::network::run(&arguments),
         Command::Kernel(arguments) => commands::kernel::run(&arguments),
         Command::Serve(arguments) => commands::serve::run(&arguments),
+        Command::ServePlan(arguments) => commands::serve_plan::run(&arguments),
+        Command::ServeBench(arguments) => commands::serve_bench::run(&arguments),
         Command::Export(arguments) => commands::export::run(&arguments),
         Command::Import(arguments) => commands::import::run(&arguments),
         Command::Compare(arguments) => commands::compare::run(&arguments),

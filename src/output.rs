@@ -158,6 +158,35 @@ pub fn save_given<C: AsRef<[u8]>>(
     path.as_ref().map_or(Ok(()), |path| save(argument, path, content()))
 }
 
+/// Saves a file in the folder that `argument` names, which is made if it is not there.
+///
+/// # Errors
+/// `Writing`.
+pub fn save_in(
+    argument: &'static str,
+    folder: &str,
+    name: &str,
+    content: impl AsRef<[u8]>,
+) -> Result<(), CliError> {
+    let made = fs::create_dir_all(folder);
+    made.map_err(|source| CliError::Writing { argument, path: folder.into(), source })?;
+    save(argument, &format!("{}/{name}", folder.trim_end_matches('/')), content)
+}
+
+/// The one table that is written to `path`.
+///
+/// # Errors
+/// If several tables were given.
+pub fn only<T>(argument: &str, path: &str, mut tables: impl Iterator<Item = T>) -> Result<T, CliError> {
+    match (tables.next(), tables.next()) {
+        (Some(table), None) => Ok(table),
+        _ => {
+            let allowed = "with several tables there are several forecasts: give one table";
+            Err(refuse(argument, path, allowed))
+        }
+    }
+}
+
 fn finish(argument: &'static str, path: &str, result: io::Result<()>) -> Result<(), CliError> {
     match result {
         Err(error) if path == "-" && error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -80,7 +80,8 @@ impl Bar {
         self.show(so_far(progress), progress.done, progress.total);
     }
 
-    fn show(&self, message: impl Into<Cow<'static, str>>, done: usize, total: usize) {
+    /// Moves the bar. May be called from several threads.
+    pub fn show(&self, message: impl Into<Cow<'static, str>>, done: usize, total: usize) {
         self.0.set_length(total as u64);
         self.0.set_position(done as u64);
         self.0.set_message(message);

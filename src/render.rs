@@ -2,6 +2,7 @@
 
 pub mod catalog;
 pub mod compare;
+pub mod counts;
 pub mod curves;
 pub mod fit;
 pub mod forecast;
@@ -20,6 +21,8 @@ pub mod run_errors;
 pub mod scoreboard;
 pub mod serving;
 pub mod serving_errors;
+pub mod serving_plan;
+pub mod serving_run;
 mod stages;
 pub mod stragglers;
 mod table;

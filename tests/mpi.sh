@@ -98,8 +98,14 @@ after() {
   launcher=$!
   for _ in $(seq 1200); do grep -q "^step" out && break; sleep 0.1; done
   sleep 1
-  # The launcher's children are the ranks, in their order.
-  mapfile -t ranks < <(pgrep -P $launcher)
+  # Launchers say in the environment which rank a process is.
+  ranks=()
+  local pid rank
+  for pid in $(pgrep -f "^$program run"); do
+    rank=$(tr "\0" "\n" < "/proc/$pid/environ" | sed -nE "s/^(OMPI_COMM_WORLD_RANK|PMI_RANK)=//p")
+    ranks[$rank]=$pid
+  done
+  [ ${#ranks[@]} = 4 ] || wrong "there are ${#ranks[@]} ranks: $(cat out)"
   local began; began=$(date +%s%N)
   kill "-$signal" "${ranks[2]}"
   wait $launcher && wrong "after $signal the launcher was content"
@@ -108,12 +114,13 @@ after() {
   [ $took -lt $((within * 1000)) ] || wrong "after $signal it took $took ms"
   # Launchers break their lines.
   tr "\n" " " < out > line
-  grep -q "$expected" line || wrong "after $signal: $(cat out)"
+  grep -qE "$expected" line || wrong "after $signal: $(cat out)"
   for _ in $(seq 20); do kill -0 "${ranks[@]}" 2>/dev/null || break; sleep 0.1; done
   for rank in "${ranks[@]}"; do kill -0 "$rank" 2>/dev/null && wrong "after $signal process $rank is left"; done
-  echo "after $signal all had ended in $took ms: $(grep -o "$expected" line)"
+  echo "after $signal all had ended in $took ms: $(grep -oE "$expected" line)"
 }
-after KILL 5 "rank 2 .*signal 9"
+# As Open MPI and as MPICH say it.
+after KILL 5 "rank 2 .*signal 9|Killed \(signal 9\)"
 after STOP 8 "rank 2 stopped in step .* nothing has come from its process for 3 s"
 
 "${mpi[@]}" -n 2 "$program" run "$plans/03-data-2.toml" --transport mpi --steps 3 --drill death:1:2:20 > out 2>&1 && wrong "a drill passed"

@@ -42,12 +42,17 @@ pub enum Turn {
 impl<T: Real> Rotary<T> {
     /// The angles of heads with `rotated` rotated columns and base θ.
     pub fn new(rotated: usize, base: f64, positions: std::ops::Range<usize>) -> Self {
+        Self { first: positions.start, ..Self::of(rotated, base, positions) }
+    }
+
+    /// As `new`, of some positions: each then has the number of its place among them.
+    pub fn of(rotated: usize, base: f64, positions: impl Iterator<Item = usize>) -> Self {
         let half = rotated / 2;
-        let angles = positions.clone().flat_map(|position| {
+        let angles = positions.flat_map(|position| {
             (0..half).map(move |pair| position as f64 * base.powf(-2.0 * pair as f64 / rotated as f64))
         });
         let (cosines, sines) = angles.map(|angle| (T::of(angle.cos()), T::of(angle.sin()))).unzip();
-        Self { half, first: positions.start, cosines, sines }
+        Self { half, first: 0, cosines, sines }
     }
 
     /// Rotates heads of every row of `x` by the position of the row.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! LeastWork::bound       a layout, nothing lowered             FLOPs over a rate     least_work
-//! LowerBounds::layout    a layout under any schedule and state      one multiplication    pipeline_work
+//! LowerBounds::layout    a layout under any schedule and state      its blocks' times     pipeline_work
+//! LowerBounds::pipeline  a layout in a pipeline with any state      closed forms          pipeline_work
 //! LowerBounds::step      a candidate, memory left aside             closed forms          pipeline_work, update_time
 //! LowerBounds::tight     a candidate, in its memory, with what its  dual of the longest   ordered_work, data_axis,
 //!                        data axis sends                            path, bisection       rank_capacity, …

@@ -9,6 +9,7 @@
 mod cached_costs;
 mod cost_model;
 mod in_flight;
+mod joint_passes;
 mod layer_cost;
 mod layout_costs;
 mod outlooks;

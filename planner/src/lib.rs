@@ -50,6 +50,8 @@ pub mod partition;
 mod question;
 mod risk;
 mod search;
+pub mod serving;
+mod solver;
 mod space;
 mod stages;
 mod verdict;

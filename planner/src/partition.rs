@@ -18,7 +18,7 @@
 //!   mix is read off an exact Pareto front of (time, kept memory) per count of layers; `intervals` asks for it.
 //! - `split_network`: a split is a path over (stage, layers so far). Shortest paths bound the objective and drop what no better
 //!   split can use.
-//! - `arc_flow`: what is left is an integer linear program, which `solver`, the only file that knows one, solves.
+//! - `arc_flow`: what is left is an integer linear program, which `crate::solver`, the only file that knows one, solves.
 //! - `split` puts these together, and checks the program's answer by shortest paths; `verify` measures every split on the
 //!   problem as given.
 //! - `exact`: a slow independent method, the tests' twin.
@@ -61,7 +61,6 @@ mod intervals;
 mod mixes;
 mod outcome;
 mod problem;
-mod solver;
 mod split;
 mod split_network;
 mod stage_layout;

@@ -8,14 +8,15 @@
 //! plan's kind alone, that is on the question and its mesh: a bound of t times q_t is a bound of what is compared.
 
 use std::sync::Arc;
-use trainwright_spec::calibration::ranges::{Distribution, Kind, Quantity, Residual};
+use trainwright_spec::calibration::ranges::Distribution;
+use trainwright_spec::calibration::residuals::{Kind, Quantity, Residuals};
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
 /// How a question weighs the errors of forecasts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Risk {
     /// Of the calibration that the question's numbers have. Without any, forecasts are taken as they are.
-    pub residuals: Arc<Vec<Residual>>,
+    pub residuals: Arc<Residuals>,
     /// Which part of a GPU's memory plans may use.
     pub memory: MemoryLimit,
     /// Which time plans are ordered by.

@@ -90,7 +90,8 @@ pub fn plan_until(
 ) -> Result<Verdict, PlannerError> {
     let clock = Clock::new(scope.time, stop);
     let watch = |progress: Progress| watch(Progress { left: clock.left(), ..progress });
-    if scope.nodes == Nodes::UpToAll && !question.cluster.is_mixed() {
+    let fewer = scope.nodes == Nodes::UpToAll && question.cluster.nodes > 1;
+    if fewer && !question.cluster.is_mixed() {
         return plan_up_to(question, scope, &clock, &watch);
     }
     if !question.cluster.is_mixed() {
@@ -227,7 +228,7 @@ impl<'a> Bounds<'a> {
         let mut plan = self.0.any_plan();
         let mut evaluated = 0;
         for layout in &self.0.legal.layouts {
-            for candidate in self.0.legal.candidates(layout) {
+            for candidate in self.0.legal.candidates(layout).iter() {
                 std::hint::black_box(self.0.limits(&candidate, &mut plan));
                 evaluated += 1;
             }

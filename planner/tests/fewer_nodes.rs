@@ -127,3 +127,18 @@ fn no_number_of_nodes_is_faster_than_the_one_that_is_used() {
     }
     assert!(all >= 2 && fewer >= 3, "{all} use all nodes, {fewer} use fewer");
 }
+
+#[test]
+fn with_one_node_no_numbers_of_nodes_are_searched() {
+    let small = Small {
+        model: "gpt2",
+        blocks: 4,
+        cluster: "dgx-a100:1",
+        gpus: 2,
+        gib: 79.0,
+        sequence: 1024,
+        global_batch: 8,
+    };
+    let Ok(Verdict::Found(found)) = answer(&small.question(), Nodes::UpToAll) else { panic!("no plan") };
+    assert_eq!(found.nodes, None);
+}

@@ -8,6 +8,7 @@
 //! one of them starts or ends, the others on its devices go on faster or slower, at a rate that depends only on which
 //! ops are there, and they end sooner or later. An op that runs alone costs no more than its event.
 
+mod events;
 mod load;
 mod running;
 mod turns;
@@ -16,9 +17,9 @@ pub use load::{Load, Mixture, Traffic};
 pub use turns::Scheduling;
 
 use crate::index::index;
+use events::Events;
 use running::Running;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use thiserror::Error;
 use trainwright_spec::units::Picoseconds;
 
@@ -292,8 +293,6 @@ impl Successors {
 const NEVER: Picoseconds = Picoseconds(u64::MAX);
 const NOBODY: OpId = OpId(u32::MAX);
 
-type Events = BinaryHeap<Reverse<(Picoseconds, OpId)>>;
-
 struct Run<'a> {
     graph: &'a Graph,
     successors: Successors,
@@ -330,7 +329,7 @@ impl<'a> Run<'a> {
             missing,
             follower,
             present: vec![Vec::new(); graph.rendezvous_sizes.len()],
-            events: BinaryHeap::new(),
+            events: Events::default(),
             outcome: Outcome { posted: never.clone(), started: never.clone(), ended: never },
             running: Running::new(graph),
             done: 0,
@@ -345,7 +344,7 @@ impl<'a> Run<'a> {
             }
         }
         let mut events: usize = 0;
-        while let Some(Reverse((now, op))) = self.next_event() {
+        while let Some((now, op)) = self.next_event() {
             events += 1;
             if events.is_multiple_of(EVENTS_BETWEEN_CHECKS) && stop() {
                 return Ok(None);
@@ -366,9 +365,9 @@ impl<'a> Run<'a> {
     }
 
     /// The next event. Turns are given out before it if it comes later than what they follow from.
-    fn next_event(&mut self) -> Option<Reverse<(Picoseconds, OpId)>> {
+    fn next_event(&mut self) -> Option<(Picoseconds, OpId)> {
         while let Some(settled) = self.running.unsettled() {
-            if self.events.peek().is_some_and(|Reverse((next, _))| *next == settled) {
+            if self.events.next_time() == Some(settled) {
                 break;
             }
             self.running.settle(&mut self.outcome.started, &mut self.events);
@@ -399,7 +398,7 @@ impl<'a> Run<'a> {
     fn start(&mut self, ops: &[OpId], now: Picoseconds, time: Picoseconds) {
         for op in ops {
             self.outcome.started[*op] = now;
-            self.events.push(Reverse((now + time, *op)));
+            self.events.push(now + time, *op);
         }
         if time > Picoseconds::ZERO && ops.iter().any(|op| self.running.concerns(*op)) {
             self.running.start(ops, now, &self.outcome.started, &mut self.events);
@@ -418,7 +417,7 @@ impl<'a> Run<'a> {
             let posted = self.outcome.posted[follower];
             if posted != NEVER {
                 self.outcome.started[follower] = posted.max(self.outcome.started[op]);
-                self.events.push(Reverse((now, follower)));
+                self.events.push(now, follower);
             }
         }
         for index in self.successors.range(op) {

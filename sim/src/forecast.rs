@@ -81,7 +81,7 @@ pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseco
 pub fn step_time_for_ranking_until(plan: &Plan, costs: &impl Costs, stop: Stop) -> Result<Picoseconds, Halt> {
     let detail = detail_for_ranking(plan);
     let mut stopwatch = Stopwatch::new(costs, detail, stop);
-    let [step] = step_by(plan, |program| {
+    let [step] = step_by(plan, |program, _| {
         let (step, progress) = stopwatch.time_and_progress(program)?;
         Ok(Times { times: [step], progress })
     })?;
@@ -113,14 +113,23 @@ struct Times<const N: usize> {
     progress: Vec<Vec<Picoseconds>>,
 }
 
+/// Which times of a program are asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// All.
+    All,
+    /// The first: how long it takes.
+    Step,
+}
+
 /// Times of a plan's step from those of programs, which differ in their calls alone.
 fn step_by<const N: usize>(
     plan: &Plan,
-    mut times: impl FnMut(&Program) -> Result<Times<N>, Halt>,
+    mut times: impl FnMut(&Program, Wanted) -> Result<Times<N>, Halt>,
 ) -> Result<[Picoseconds; N], Halt> {
     match plan.cluster.node.cores {
         _ if !plan.schedule().flushes() => steady_state(plan, times),
-        Some(_) => Ok(times(&step_program(plan))?.times),
+        Some(_) => Ok(times(&step_program(plan), Wanted::All)?.times),
         None => extrapolated(plan, times),
     }
 }
@@ -155,9 +164,13 @@ pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, 
     let mut stopwatch = Stopwatch::new(costs, detail_for_ranking(plan), &|| false);
     let few = few_microbatches(plan);
     let mut launches = plan.stack.host.is_none().then_some(Seconds::ZERO);
-    let times = |program: &Program| {
+    let times = |program: &Program, wanted: Wanted| {
         if launches.is_none() && microbatches_of(program) == few {
             launches = Some(launches_of(plan, program, few));
+        }
+        if wanted == Wanted::Step {
+            let (step, progress) = stopwatch.time_and_progress(program)?;
+            return Ok(Times { times: [step, Picoseconds::ZERO, Picoseconds::ZERO], progress });
         }
         let (step, progress, mean) = stopwatch.shares(program)?;
         Ok(Times { times: [step, mean.bubble, mean.exposed], progress })
@@ -190,7 +203,7 @@ const UNEVEN: f64 = 1e-6;
 /// Tests hold it to the whole step.
 fn extrapolated<const N: usize>(
     plan: &Plan,
-    mut times: impl FnMut(&Program) -> Result<Times<N>, Halt>,
+    mut times: impl FnMut(&Program, Wanted) -> Result<Times<N>, Halt>,
 ) -> Result<[Picoseconds; N], Halt> {
     let shape = plan.pipeline_shape();
     let (p, m) = (shape.ranks, shape.microbatches);
@@ -199,11 +212,11 @@ fn extrapolated<const N: usize>(
     let exists = |microbatches| plan.schedule().check(PipelineShape { microbatches, ..shape }).is_ok();
     let shorter = shorter_step(plan.schedule(), shape).map(|shorter| shorter.microbatches);
     let Some(few) = shorter.filter(|few| !in_full && exists(few - p) && exists(few + p)) else {
-        return Ok(times(&lower(plan))?.times);
+        return Ok(times(&lower(plan), Wanted::All)?.times);
     };
     let mut programs = lower_lengths(plan, &[few - p, few, few + p]);
-    let mut with = |length: usize| times(programs.program(length));
-    let (first, second, third) = (with(0)?, with(1)?, with(2)?);
+    let mut with = |length: usize, wanted| times(programs.program(length), wanted);
+    let (first, second, third) = (with(0, Wanted::Step)?, with(1, Wanted::All)?, with(2, Wanted::All)?);
     let more =
         |to: &Times<N>, from: &Times<N>, index: usize| to.times[index].0.saturating_sub(from.times[index].0);
     let rounds = [more(&second, &first, 0), more(&third, &second, 0)].map(|round| round as f64);
@@ -212,7 +225,7 @@ fn extrapolated<const N: usize>(
     let first_pace = paces.next().flatten();
     let is_even = paces.all(|pace| pace.zip(first_pace).is_some_and(|(a, b)| is_close(a, b)));
     if !is_close(rounds[1], rounds[0]) || !is_even {
-        return Ok(times(&lower(plan))?.times);
+        return Ok(times(&lower(plan), Wanted::All)?.times);
     }
     let left = ((m - few - p) / p) as u64;
     Ok(std::array::from_fn(|index| Picoseconds(third.times[index].0 + left * more(&third, &second, index))))
@@ -236,10 +249,10 @@ fn communicates_in_every_microbatch(plan: &Plan) -> bool {
 /// Times between two updates where steps follow each other without a flush: what the third of three steps adds.
 fn steady_state<const N: usize>(
     plan: &Plan,
-    mut times: impl FnMut(&Program) -> Result<Times<N>, Halt>,
+    mut times: impl FnMut(&Program, Wanted) -> Result<Times<N>, Halt>,
 ) -> Result<[Picoseconds; N], Halt> {
-    let two = times(&lower_steps(plan, 2))?.times;
-    let three = times(&lower_steps(plan, 3))?.times;
+    let two = times(&lower_steps(plan, 2), Wanted::All)?.times;
+    let three = times(&lower_steps(plan, 3), Wanted::All)?.times;
     Ok(std::array::from_fn(|index| Picoseconds(three[index].0.saturating_sub(two[index].0))))
 }
 

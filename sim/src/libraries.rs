@@ -27,7 +27,7 @@ mod prefill;
 mod product;
 
 pub use call::{AllReduce, Call, Chip, Decode, Exchange, Experts, Latent, Operands, Prefill, Product};
-pub use choice::{Estimate, Unknown, Wanted, coefficients, estimate, estimate_with};
+pub use choice::{Estimate, Unknown, Wanted, coefficients, estimate, estimate_with, kernels};
 pub use family::{FAMILIES, family};
 pub use parts::{Bound, Coefficient, Family, Parts};
 
@@ -116,6 +116,7 @@ mod tests {
             expert_parallel: 2,
             gated: true,
             skewed: false,
+            exchanged: false,
             operands: bf16(),
         };
         let coefficients = [30.0, 1.0, 1.0, 32.0, 0.1, 2.0, 1.0, 4.0];

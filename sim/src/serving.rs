@@ -9,6 +9,8 @@
 //! A step runs chunks of prompts and single tokens of running sequences together. Its kernels are those of `libraries`, its
 //! collectives the library's own or those of `network`.
 
+mod exchange;
+mod formats;
 mod instance;
 mod load;
 mod memory;
@@ -16,11 +18,13 @@ mod policies;
 mod queue;
 mod simulate;
 mod step;
+mod step_source;
 
 pub use instance::Instance;
-pub use load::{Load, Request};
+pub use load::{Load, Request, mean_rate};
 pub use memory::{MemoryUse, memory};
 pub use policies::{POLICIES, Policy, policy};
 pub use queue::{Limits, Queue, Work};
 pub use simulate::{Sample, Served, ServedRequest, ServingError, serve};
 pub use step::{Batch, Part, StepModel, StepTime};
+pub use step_source::StepSource;

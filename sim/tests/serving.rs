@@ -49,7 +49,7 @@ fn prompts_alone_wait_as_in_a_queue_with_one_server() {
         let request = |_| {
             let drawn = (random(&mut state, 1 << 30) as f64 + 0.5) / f64::from(1 << 30);
             arrival -= drawn.ln() / rate;
-            Request { arrival: Seconds::new(arrival), input: 8192, output: 1 }
+            Request::new(Seconds::new(arrival), 8192, 1)
         };
         let load_of = Load::Open((0..40_000).map(request).collect());
         let limits = Limits { sequences: 1, tokens: 8192, block: 16 };
@@ -95,7 +95,7 @@ fn every_policy_serves_every_request_within_the_cache() {
             .map(|_| {
                 arrival += random(&mut state, 1000) as f64 * 1e-4;
                 let [input, output] = [1500, 200].map(|most| 1 + random(&mut state, most) as usize);
-                Request { arrival: Seconds::new(arrival), input, output }
+                Request::new(Seconds::new(arrival), input, output)
             })
             .collect();
         let capacity = 1800 + random(&mut state, 8000) as usize;
@@ -121,10 +121,9 @@ fn steps_in_strides_take_what_they_take_one_by_one() {
     let (model, cluster, plan) = setup("llama-3-8b", "dgx-h100", "vllm-v1", 1);
     let mut steps = StepModel::new(&model, &plan, &cluster).unwrap();
     for name in ["token-budget", "prefill-first", "in-flight", "static"] {
-        let requests = (0..50).map(|index| Request {
-            arrival: Seconds::new(f64::from(index) * 0.05),
-            input: 100 + 37 * (index as usize % 11),
-            output: 50 + 91 * (index as usize % 7),
+        let requests = (0..50).map(|index| {
+            let arrival = Seconds::new(f64::from(index) * 0.05);
+            Request::new(arrival, 100 + 37 * (index as usize % 11), 50 + 91 * (index as usize % 7))
         });
         let load = Load::Open(requests.collect());
         let limits = Limits { sequences: 24, tokens: 2048, block: 16 };
@@ -197,11 +196,8 @@ fn two_measured_runs_of_vllm_end_when_they_are_forecast_to() {
         let tpot = mean(&|row| (row[6] - row[5]) / (row[2] - 1.0).max(1.0));
         let (model, cluster, mut plan) = setup("llama-3-8b", cluster, "vllm-v1", 1);
         plan.engine.batching.max_tokens.value = 2048;
-        let requests = rows.iter().map(|row| Request {
-            arrival: Seconds::new(row[0]),
-            input: row[1] as usize,
-            output: row[2] as usize,
-        });
+        let requests =
+            rows.iter().map(|row| Request::new(Seconds::new(row[0]), row[1] as usize, row[2] as usize));
         let load = Load::Open(requests.collect());
         let mut instance = Instance::new(&model, &plan, &cluster, &load, Some(sequences)).unwrap();
         let served = instance.serve(&load).unwrap();
@@ -211,4 +207,50 @@ fn two_measured_runs_of_vllm_end_when_they_are_forecast_to() {
     };
     check("RTX4090-Llama-3.1-8B", "rtx-4090", 256, [0.06, 0.2]);
     check("RTXPRO6000-Llama-3.1-8B", "rtx-pro-6000-8", 128, [0.15, 0.12]);
+}
+
+#[test]
+fn deepseeks_decode_units_give_what_they_published() {
+    // 18 nodes of 8 H800: about 14,800 tokens/s a node, 20 to 22 tokens/s a user, 4,989 tokens in the cache for each in the mean.
+    // Source: DeepSeek, open-infra-index, day 6.
+    let engine = Engine::from_name("deepseek").unwrap();
+    let (model, cluster) = (preset("deepseek-v3").unwrap(), Cluster::from_name("hgx-h800:18").unwrap());
+    let block = || String::from("fp8_block");
+    let plan = ServingPlan {
+        expert: 144,
+        attention_data: 144,
+        weights: block(),
+        expert_weights: block(),
+        ..ServingPlan::new(engine)
+    };
+    let published = 18.0 * 14_800.0;
+    let users = (published / 21.0) as usize;
+    let mut steps = StepModel::new(&model, &plan, &cluster).unwrap();
+    let batch = Batch { decodes: users, history: 4989, sampled: users, ..Batch::default() };
+    let rate = users as f64 / steps.time(&batch).unwrap().get();
+    assert!((rate / published - 1.0).abs() < 0.2, "{rate}");
+    // Without two batches nothing hides the exchange of tokens.
+    let mut one = plan.clone();
+    one.engine.two_batches = false;
+    let slower = StepModel::new(&model, &one, &cluster).unwrap().time(&batch).unwrap();
+    assert!(slower > 1.1 * steps.time(&batch).unwrap(), "{slower:?}");
+}
+
+#[test]
+fn a_cached_prefix_is_not_computed_but_takes_its_blocks() {
+    let (model, cluster, plan) = setup("llama-3-8b", "dgx-h100", "vllm-v1", 1);
+    let serve_with = |cached: usize| {
+        let load = Load::batch(1, 4000, 10).with_cached(cached);
+        let mut instance = Instance::new(&model, &plan, &cluster, &load, None).unwrap();
+        let served = instance.serve(&load).unwrap();
+        is_whole(&served, &load, "cached");
+        (served.mean_ttft().get(), served.samples.iter().map(|sample| sample.blocks).max().unwrap())
+    };
+    let (none, half, all) = (serve_with(0), serve_with(2000), serve_with(4000));
+    let host = plan.engine.host.request.value.get();
+    // The second half of a prompt has the first before it: attention makes it dearer than half.
+    let part = (half.0 - host) / (none.0 - host);
+    assert!(part > 0.5 && part < 0.6, "{part}");
+    assert!((all.0 - host) < 0.15 * (none.0 - host), "{all:?} {none:?}");
+    assert_eq!((none.1, half.1), (all.1, all.1));
 }

@@ -19,8 +19,10 @@
 //! Nothing here knows how factors are found.
 
 pub mod ranges;
+pub mod residuals;
 
-use self::ranges::{Distribution, Quantity, Range, Residual, Traits};
+use self::ranges::{Distribution, Range};
+use self::residuals::{Quantity, Residuals, Traits};
 use crate::catalog;
 use crate::cluster::{Cluster, Node};
 use crate::error::SpecError;
@@ -100,27 +102,26 @@ pub struct Calibration {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceErrors>,
     /// Residuals of measured runs, as CSV in the file: the ranges of forecasts come from them.
-    #[serde(default, with = "residuals", skip_serializing_if = "no_residuals")]
-    pub residuals: Arc<Vec<Residual>>,
+    #[serde(default, with = "shared", skip_serializing_if = "no_residuals")]
+    pub residuals: Arc<Residuals>,
 }
 
-fn no_residuals(residuals: &Arc<Vec<Residual>>) -> bool {
+fn no_residuals(residuals: &Arc<Residuals>) -> bool {
     residuals.is_empty()
 }
 
-/// Residuals as the text of a CSV file.
-mod residuals {
-    use super::ranges::{Residual, from_csv, to_csv};
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
+/// Residuals that several questions share.
+mod shared {
+    use super::residuals::Residuals;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::sync::Arc;
 
-    pub fn serialize<S: Serializer>(residuals: &[Residual], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&to_csv(residuals))
+    pub fn serialize<S: Serializer>(residuals: &Residuals, serializer: S) -> Result<S::Ok, S::Error> {
+        residuals.serialize(serializer)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Vec<Residual>>, D::Error> {
-        from_csv(&String::deserialize(deserializer)?).map(Arc::new).map_err(D::Error::custom)
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Residuals>, D::Error> {
+        Residuals::deserialize(deserializer).map(Arc::new)
     }
 }
 

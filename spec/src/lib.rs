@@ -51,6 +51,7 @@ pub mod schedule;
 pub mod serving;
 pub mod sourced;
 pub mod stack;
+pub mod statistics;
 pub mod tensor;
 pub mod toml_text;
 pub mod units;

@@ -293,6 +293,24 @@ fn the_part_of_a_head_that_is_rotated_is_read() {
     assert!(error.contains("rotary_pct") && error.contains("above 0 and up to 1"), "{error}");
 }
 
+/// Transformers 5 writes θ into a table of its own.
+#[test]
+fn the_base_of_rotary_positions_is_read_where_it_stands() {
+    let config = |rotary: &str| {
+        let text = format!(
+            r#"{{"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2,
+                "intermediate_size": 48, "vocab_size": 67, "hidden_act": "silu"{rotary}}}"#
+        );
+        from_hugging_face(&text, "config.json").map(|model| model.blocks[0].block.attention.rotary_base)
+    };
+    let nested = r#", "rope_parameters": {"rope_theta": 50000.0, "rope_type": "default"}"#;
+    assert_eq!(config("").unwrap(), None);
+    assert_eq!(config(r#", "rope_theta": 20000.0"#).unwrap(), Some(20_000.0));
+    assert_eq!(config(nested).unwrap(), Some(50_000.0));
+    assert_eq!(config(&format!(r#"{nested}, "rope_theta": 20000.0"#)).unwrap(), Some(20_000.0));
+    assert!(config(r#", "rope_parameters": {"rope_theta": -1}"#).is_err());
+}
+
 #[test]
 fn windows_alternate_block_by_block() {
     // Gemma 2: every other block has a window; Gemma 3: all but every sixth.

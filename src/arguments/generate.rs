@@ -57,6 +57,9 @@ pub struct GenerateArguments {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Print the logits from which each token was chosen, too; of prompts that other data ranks complete there are none
+    #[arg(long, requires = "json")]
+    pub logits: bool,
 }
 
 /// Texts that a run makes now and then.

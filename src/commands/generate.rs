@@ -27,7 +27,7 @@ pub fn run(arguments: &GenerateArguments) -> Result<Outcome, CliError> {
         stop: stop(arguments, coder.as_ref())?,
         sampling: sampling(arguments),
         weights: arguments.weights,
-        return_logits: false,
+        return_logits: arguments.logits,
     };
     folder.check_length(generation.longest())?;
     let place = inputs::launched::place(inputs::launched::transport(arguments.transport))?;

@@ -117,6 +117,7 @@ fn call(arguments: &KernelArguments) -> Result<Call, CliError> {
             expert_parallel,
             gated: true,
             skewed: false,
+            exchanged: false,
             operands,
         }));
     }

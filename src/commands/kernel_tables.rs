@@ -2,6 +2,7 @@
 
 use crate::arguments::{FitArguments, PredictArguments};
 use crate::error::{CliError, Outcome, refuse};
+use crate::render::counts::Counts;
 use crate::render::{json, kernels as page};
 use crate::{inputs, output};
 use trainwright_evidence::kernels::score::{Score, scores};
@@ -16,25 +17,16 @@ pub fn predict(arguments: &PredictArguments) -> Result<Outcome, CliError> {
     let alone = output::stdout_is_taken(&[("--out", &arguments.out)], arguments.json)?;
     let tables = tables(&arguments.kernels)?;
     let libraries = Library::all();
+    let forecasts: Vec<_> = tables.iter().map(|table| table.forecasts(libraries)).collect();
     if let Some(path) = &arguments.out {
-        let [table] = tables.as_slice() else {
-            return Err(refuse(
-                "--out",
-                path,
-                "with several tables there are several forecasts: give one table",
-            ));
-        };
-        output::write("--out", path, |out| table.write(&table.forecasts(libraries), out))?;
+        let (table, forecasts) = output::only("--out", path, tables.iter().zip(&forecasts))?;
+        output::write("--out", path, |out| table.write(forecasts, out))?;
     }
     let cases: Vec<&Case> = tables.iter().flat_map(|table| table.cases.iter().flatten()).collect();
     let scores: Vec<Score> = scores(&cases, libraries, arguments.scoreboard.is_some());
-    let counts = page::Counts::of(&tables, libraries);
+    let counts = Counts::of(forecasts.iter().flatten());
     if let Some(folder) = &arguments.scoreboard {
-        let written = std::fs::create_dir_all(folder);
-        let failed = |source| CliError::Writing { argument: "--scoreboard", path: folder.clone(), source };
-        written.map_err(failed)?;
-        let path = format!("{}/kernels.md", folder.trim_end_matches('/'));
-        output::save("--scoreboard", &path, page::markdown(&scores, &counts))?;
+        output::save_in("--scoreboard", folder, "kernels.md", page::markdown(&scores, &counts))?;
     }
     if arguments.json {
         output::print(&json::print(&page::as_json(&scores, &counts)))?;
@@ -58,11 +50,8 @@ pub fn fit(arguments: &FitArguments) -> Result<Outcome, CliError> {
         return Err(refuse("--kernels", arguments.kernels.join(" "), allowed));
     }
     if let Some(folder) = &arguments.out {
-        let written = std::fs::create_dir_all(folder);
-        written.map_err(|source| CliError::Writing { argument: "--out", path: folder.clone(), source })?;
         for library in &libraries {
-            let path = format!("{}/{}.toml", folder.trim_end_matches('/'), library.name);
-            output::save("--out", &path, library.to_toml())?;
+            output::save_in("--out", folder, &format!("{}.toml", library.name), library.to_toml())?;
         }
     }
     output::print(&page::fitted(&libraries))?;

@@ -8,7 +8,7 @@ use crate::render::{json, reliability, run_errors as page, scoreboard};
 use crate::{inputs, output};
 use std::io;
 use std::path::Path;
-use trainwright_evidence::forecasts::forecasts;
+use trainwright_evidence::forecasts::{forecasts, forecasts_with};
 use trainwright_evidence::peers::{self, Ours};
 use trainwright_evidence::runs::{NoPlan, Run, Table};
 use trainwright_evidence::summary::Summary;
@@ -29,14 +29,22 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
     let table = inputs::table(path)?;
     let runs: Vec<Result<Run, NoPlan>> = table.runs().collect();
     let calibration = inputs::calibration::calibration(&arguments.calibration)?;
-    let predictions = forecasts(&runs, &calibration);
+    let (predictions, catalog) = match &arguments.scoreboard {
+        None => (forecasts(&runs, &calibration), Vec::new()),
+        Some(_) => {
+            let none = inputs::calibration::calibration("none")?;
+            let [predictions, catalog] = forecasts_with(&runs, [&calibration, &none]);
+            (predictions, catalog)
+        }
+    };
     if let Some(path) = &arguments.out {
         output::write("--out", path, |out| table.write(&predictions, out))?;
     }
     let summary = Summary::new(runs.iter().zip(&predictions));
     if let Some(folder) = &arguments.scoreboard {
         let rows: Vec<_> = runs.iter().zip(&predictions).collect();
-        let comparisons = comparisons(path, &rows, &calibration)?;
+        let catalog: Vec<_> = runs.iter().zip(&catalog).collect();
+        let comparisons = comparisons(path, &rows, &catalog, &calibration)?;
         let page = scoreboard::page(&rows, &summary, &calibration, &comparisons);
         write_scoreboard(folder, &rows, page)?;
     }
@@ -50,31 +58,27 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
 
 /// Writes `page.md`, its pictures and `forecasts.csv`.
 fn write_scoreboard(folder: &str, rows: scoreboard::Rows, page: String) -> Result<(), CliError> {
-    std::fs::create_dir_all(folder).map_err(|source| CliError::Writing {
-        argument: "--scoreboard",
-        path: folder.to_string(),
-        source,
-    })?;
     let pages = [("page.md", page), ("reliability.md", reliability::page(rows))];
     let forecasts = [("forecasts.csv", scoreboard::forecasts(rows))];
     for (name, content) in pages.into_iter().chain(scoreboard::pictures(rows)).chain(forecasts) {
-        let path = format!("{}/{name}", folder.trim_end_matches('/'));
-        output::save("--scoreboard", &path, content)?;
+        output::save_in("--scoreboard", folder, name, content)?;
     }
     Ok(())
 }
 
-/// The sections of the page that need more than the table of runs: forecasts with the catalog alone, and the tables of
-/// statements and of peers that lie beside it.
-fn comparisons(cases: &str, rows: scoreboard::Rows, calibration: &Calibration) -> Result<String, CliError> {
-    let runs: Vec<_> = rows.iter().map(|(run, _)| (*run).clone()).collect();
-    let catalog = forecasts(&runs, &inputs::calibration::calibration("none")?);
-    let catalog: Vec<_> = runs.iter().zip(&catalog).collect();
+/// The sections of the page that need more than the table of runs: `catalog`, the forecasts with the catalog alone, and the
+/// tables of statements and of peers that lie beside it.
+fn comparisons(
+    cases: &str,
+    rows: scoreboard::Rows,
+    catalog: scoreboard::Rows,
+    calibration: &Calibration,
+) -> Result<String, CliError> {
     let unseen = |(run, _): &&scoreboard::Row| {
         run.as_ref().is_ok_and(|run| scoreboard::unseen::is_unseen(run, calibration))
     };
     let [of_fit, of_catalog] =
-        [rows, &catalog].map(|rows| rows.iter().filter(unseen).copied().collect::<Vec<_>>());
+        [rows, catalog].map(|rows| rows.iter().filter(unseen).copied().collect::<Vec<_>>());
     let mut sections = scoreboard::unseen::section(&of_fit, &of_catalog, calibration);
     if let Some(path) = beside(cases, "statements.csv") {
         sections.push_str(&statements(&path, calibration)?);
@@ -83,8 +87,8 @@ fn comparisons(cases: &str, rows: scoreboard::Rows, calibration: &Calibration) -
         let peers =
             peers::read(inputs::text(None, &path)?.as_bytes()).map_err(|fault| invalid(&path, fault))?;
         let kinds = [
-            ("all", ours(rows, &catalog, |_| true)),
-            ("quality A", ours(rows, &catalog, |run| run.quality == "A")),
+            ("all", ours(rows, catalog, |_| true)),
+            ("quality A", ours(rows, catalog, |run| run.quality == "A")),
         ];
         let compared = kinds
             .iter()

@@ -1,12 +1,13 @@
 //! `serve`: requests through an inference engine, and what becomes of them.
 
-use crate::arguments::ServeArguments;
+use crate::arguments::{LoadArguments, ServeArguments};
 use crate::error::{CliError, Outcome, refuse};
+use crate::inputs::requests::{self, Trace};
 use crate::render::{json, serving as page};
 use crate::{inputs, output};
-use csv::{ReaderBuilder, Trim, Writer};
-use serde::Deserialize;
-use trainwright_sim::serving::{Batch, Instance, Load, Request, Served, ServingError};
+use csv::Writer;
+use trainwright_pictures::plot::{serving_png, serving_svg};
+use trainwright_sim::serving::{Batch, Instance, Load, Served, ServedRequest, ServingError};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::Model;
 use trainwright_spec::serving::{Engine, ServingPlan};
@@ -22,11 +23,13 @@ const OPEN: usize = 1000;
 /// # Errors
 /// Bad input; weights or a sequence that do not fit are an answer.
 pub fn run(arguments: &ServeArguments) -> Result<Outcome, CliError> {
-    let alone = output::stdout_is_taken(&[("--out", &arguments.out)], arguments.json)?;
+    let files = [("--out", &arguments.out), ("--svg", &arguments.svg), ("--png", &arguments.png)];
+    let alone = output::stdout_is_taken(&files, arguments.json)?;
     let model = inputs::model(&arguments.model)?;
     let cluster = inputs::cluster(&arguments.cluster, &[])?;
     let plan = plan(arguments, &model, &cluster)?;
-    let load = load(arguments)?;
+    let (load, measured) = load(&arguments.load)?;
+    let load = if arguments.cached > 0 { load.with_cached(arguments.cached) } else { load };
     let no_answer = |reason: String| CliError::NoAnswer { reason };
     let mut instance = Instance::new(&model, &plan, &cluster, &load, arguments.max_sequences)
         .map_err(|error| no_answer(error.to_string()))?;
@@ -49,9 +52,15 @@ pub fn run(arguments: &ServeArguments) -> Result<Outcome, CliError> {
         cluster: &cluster,
         instance: &instance,
         served: &served,
+        measured: measured.as_deref(),
         typical,
         step,
     };
+    let title = answer.title();
+    let [forecast, measured] = answer.curves();
+    let forecast = forecast.unwrap_or_default();
+    output::save_given("--svg", &arguments.svg, || serving_svg(&title, &forecast, measured.as_ref()))?;
+    output::save_given("--png", &arguments.png, || serving_png(&title, &forecast, measured.as_ref()))?;
     if arguments.json {
         output::print(&json::print(&answer.json()))?;
     } else if !alone {
@@ -108,59 +117,25 @@ fn plan(arguments: &ServeArguments, model: &Model, cluster: &Cluster) -> Result<
     Ok(plan)
 }
 
-/// What is asked of the instance.
-fn load(arguments: &ServeArguments) -> Result<Load, CliError> {
+/// What is asked of the instance, and what became of it in a real service where a trace says so.
+pub(super) fn load(arguments: &LoadArguments) -> Result<(Load, Option<Vec<ServedRequest>>), CliError> {
     let (input, output) = (arguments.input, arguments.output);
     if let Some(path) = &arguments.trace {
-        return trace(path);
+        let Trace { requests, measured } = requests::trace(path)?;
+        let Some(rate) = arguments.rate else { return Ok((Load::Open(requests), measured)) };
+        requests::has_gaps(path, &requests)?;
+        return Ok((Load::stretched(requests, rate), None));
     }
-    if let Some(batch) = arguments.batch {
-        return Ok(Load::batch(batch, input, output));
-    }
-    if let Some(clients) = arguments.clients {
+    let load = if let Some(batch) = arguments.batch {
+        Load::batch(batch, input, output)
+    } else if let Some(clients) = arguments.clients {
         let rounds = arguments.requests.map_or(ROUNDS, |requests| requests.div_ceil(clients));
-        return Ok(Load::closed(clients, rounds, input, output));
-    }
-    let rate = arguments.rate.expect("the group needs one of its arguments");
-    Ok(Load::at_rate(rate, arguments.requests.unwrap_or(OPEN), input, output))
-}
-
-/// A row of a trace.
-#[derive(Debug, Deserialize)]
-struct Row {
-    arrival_s: f64,
-    input_tokens: usize,
-    output_tokens: usize,
-}
-
-/// The requests of a file, in the order of their arrival.
-fn trace(path: &str) -> Result<Load, CliError> {
-    let text = inputs::text(Some("--trace"), path)?;
-    let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(text.as_bytes());
-    let mut requests = Vec::new();
-    for (index, row) in reader.deserialize::<Row>().enumerate() {
-        let fault = |what: String| refuse("--trace", path, format!("line {}: {what}", index + 2));
-        let row = row.map_err(|error| {
-            let what = error.to_string();
-            fault(format!("arrival_s, input_tokens and output_tokens should be numbers ({what})"))
-        })?;
-        if !(0.0..=1e9).contains(&row.arrival_s) {
-            return Err(fault(format!("`arrival_s` is {}, it should be from 0 to 1e9", row.arrival_s)));
-        }
-        if row.input_tokens == 0
-            || row.output_tokens == 0
-            || row.input_tokens.max(row.output_tokens) > 1 << 32
-        {
-            return Err(fault("`input_tokens` and `output_tokens` should be from 1 to 2^32".into()));
-        }
-        let arrival = Seconds::new(row.arrival_s);
-        requests.push(Request { arrival, input: row.input_tokens, output: row.output_tokens });
-    }
-    if requests.is_empty() {
-        return Err(refuse("--trace", path, "it has no request"));
-    }
-    requests.sort_by(|a, b| a.arrival.get().total_cmp(&b.arrival.get()));
-    Ok(Load::Open(requests))
+        Load::closed(clients, rounds, input, output)
+    } else {
+        let rate = arguments.rate.expect("the group needs one of its arguments");
+        Load::at_rate(rate, arguments.requests.unwrap_or(OPEN), input, output)
+    };
+    Ok((load, None))
 }
 
 /// A step as most are: all that run at once compute a token each, in the middle of their answers.
@@ -175,7 +150,7 @@ fn typical(served: &Served, most: usize) -> Batch {
 }
 
 /// Writes a row for each request.
-fn write_requests(served: &Served, out: &mut dyn std::io::Write) -> std::io::Result<()> {
+pub(super) fn write_requests(served: &Served, out: &mut dyn std::io::Write) -> std::io::Result<()> {
     let mut writer = Writer::from_writer(out);
     let headers =
         ["arrival_s", "input_tokens", "output_tokens", "first_token_s", "last_token_s", "ttft_ms", "tpot_ms"];

@@ -2,6 +2,7 @@
 
 use crate::arguments::{FitArguments, PredictArguments};
 use crate::error::{CliError, Outcome, refuse};
+use crate::render::counts::Counts;
 use crate::render::{json, serving_errors as page};
 use crate::{inputs, output};
 use trainwright_evidence::kernels::NoCase;
@@ -21,21 +22,14 @@ pub fn predict(arguments: &PredictArguments) -> Result<Outcome, CliError> {
     let tables = tables(&arguments.inference)?;
     let forecasts: Vec<Forecasts> = tables.iter().map(ServingTable::forecasts).collect();
     if let Some(path) = &arguments.out {
-        let ([table], [forecasts]) = (tables.as_slice(), forecasts.as_slice()) else {
-            let allowed = "with several tables there are several forecasts: give one table";
-            return Err(refuse("--out", path, allowed));
-        };
+        let (table, forecasts) = output::only("--out", path, tables.iter().zip(&forecasts))?;
         output::write("--out", path, |out| table.write(forecasts, out))?;
     }
     let residuals = all_residuals(&tables, &forecasts, COUNTED);
     let scores = scores(&residuals, ServingRanges::of_catalog());
-    let counts = page::Counts::of(forecasts.iter().flatten());
+    let counts = Counts::of(forecasts.iter().flatten());
     if let Some(folder) = &arguments.scoreboard {
-        let written = std::fs::create_dir_all(folder);
-        let failed = |source| CliError::Writing { argument: "--scoreboard", path: folder.clone(), source };
-        written.map_err(failed)?;
-        let path = format!("{}/serving.md", folder.trim_end_matches('/'));
-        output::save("--scoreboard", &path, page::markdown(&scores, &counts))?;
+        output::save_in("--scoreboard", folder, "serving.md", page::markdown(&scores, &counts))?;
     }
     if arguments.json {
         output::print(&json::print(&page::as_json(&scores, &counts)))?;

@@ -80,14 +80,18 @@ pub fn json(
     let mut all = Vec::new();
     for (prompt, completion) in prompts.iter().zip(completions) {
         let text = coder.map(|coder| coder.decode(&completion.tokens)).transpose()?;
-        all.push(json!({
+        let mut one = json!({
             "prompt": prompt.text,
             "prompt_tokens": prompt.tokens,
             "tokens": completion.tokens,
             "text": text,
             "prefill_seconds": completion.prefill,
             "seconds_per_token": per_token(std::slice::from_ref(completion)),
-        }));
+        });
+        if !completion.logits.is_empty() {
+            one["logits"] = json!(completion.logits);
+        }
+        all.push(one);
     }
     let page = json!({
         "model": plan.model.name,

@@ -1,9 +1,10 @@
 //! Kernels of inference libraries: errors of forecasts by table and GPU, fitted coefficients.
 
+use super::counts::Counts;
 use super::table::Table;
 use serde_json::{Value, json};
 use trainwright_evidence::kernels::score::{Errors, Score};
-use trainwright_evidence::kernels::{Case, KernelTable, NoCase, Work};
+use trainwright_evidence::kernels::{Case, Work};
 use trainwright_sim::libraries::{Call, Chip, Estimate};
 use trainwright_spec::library::{FittedKernel, Library};
 use trainwright_spec::units::Seconds;
@@ -105,35 +106,6 @@ impl Answer<'_> {
     }
 }
 
-/// Rows by what became of them.
-#[derive(Debug, Default)]
-pub struct Counts {
-    forecast: usize,
-    unsupported: usize,
-    invalid: usize,
-}
-
-impl Counts {
-    /// Of the rows of all tables.
-    pub fn of(tables: &[KernelTable], libraries: &[Library]) -> Self {
-        let mut counts = Self::default();
-        for forecast in tables.iter().flat_map(|table| table.forecasts(libraries)) {
-            match forecast {
-                Ok(_) => counts.forecast += 1,
-                Err(NoCase::Unsupported(_)) => counts.unsupported += 1,
-                Err(NoCase::Invalid(_)) => counts.invalid += 1,
-            }
-        }
-        counts
-    }
-
-    fn line(&self) -> String {
-        let Self { forecast, unsupported, invalid } = self;
-        let rows = forecast + unsupported + invalid;
-        format!("{rows} rows: {forecast} forecast, {unsupported} unsupported, {invalid} invalid\n")
-    }
-}
-
 /// The table for a terminal.
 pub fn text(scores: &[Score], counts: &Counts) -> String {
     format!("{}\n{}", counts.line(), table(scores).text())
@@ -189,12 +161,7 @@ pub fn as_json(scores: &[Score], counts: &Counts) -> Value {
             "left_out": score.left_out.as_ref().map(errors),
         })
     };
-    json!({
-        "forecast": counts.forecast,
-        "unsupported": counts.unsupported,
-        "invalid": counts.invalid,
-        "scores": scores.iter().map(score).collect::<Vec<_>>(),
-    })
+    counts.json(scores.iter().map(score).collect::<Vec<_>>())
 }
 
 /// What a fit found.

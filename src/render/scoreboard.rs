@@ -1,14 +1,14 @@
 //! The scoreboard: a page on how forecasts compare with measurements, with its pictures and the forecasts behind it.
 
+mod aims;
 pub mod peers;
 pub mod statements;
 pub mod unseen;
 
 use super::table::Table;
-use super::words::dash;
 use std::collections::BTreeMap;
 use trainwright_evidence::runs::{NoPlan, Prediction, Run};
-use trainwright_evidence::summary::{Group, Outcomes, SWEEP, Summary, TimeErrors};
+use trainwright_evidence::summary::{Group, Summary};
 use trainwright_pictures::scatter::{self, Scatter};
 use trainwright_spec::calibration::{Calibration, Figures};
 
@@ -17,14 +17,6 @@ pub type Row<'a> = (&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>);
 
 /// Runs and their forecasts.
 pub type Rows<'a> = &'a [Row<'a>];
-
-/// An aim of the page, and today's value.
-struct Aim {
-    what: &'static str,
-    at: String,
-    reached: Option<f64>,
-    holds: bool,
-}
 
 /// The rows that are farthest off.
 const WORST: usize = 10;
@@ -41,7 +33,7 @@ pub fn page(rows: Rows, summary: &Summary, calibration: &Calibration, comparison
         summary.rows, summary.forecast, summary.unsupported, summary.invalid, calibration.source
     ));
     page.push_str("## Aims\n\n");
-    page.push_str(&aims_table(&aims(summary, rows, calibration)));
+    page.push_str(&aims::table(rows, summary, calibration));
     page.push_str("\n![step times](step-times.svg)\n\n![memory](memory.svg)\n\n");
     page.push_str(&fitted(calibration));
     page.push_str(comparisons);
@@ -60,105 +52,6 @@ pub fn page(rows: Rows, summary: &Summary, calibration: &Calibration, comparison
     page.push_str(&unseen::trimmed(rows));
     page.push_str(&worst(rows));
     page
-}
-
-fn aims(summary: &Summary, rows: Rows, calibration: &Calibration) -> Vec<Aim> {
-    let quality = |name: &str| summary.group("quality", name);
-    let time = |name: &str, of: fn(&TimeErrors) -> f64| quality(name)?.time.as_ref().map(of);
-    let a = quality("A");
-    let all = calibration.sources.iter().find(|source| source.name == "all");
-    let inside = || {
-        let banded = rows.iter().filter_map(|(run, prediction)| {
-            let (run, prediction) = (run.as_ref().ok()?, prediction.as_ref().ok()?);
-            let (low, high) = prediction.band.filter(|_| run.quality == "A")?;
-            let ratio = run.step_seconds()? / prediction.step_seconds;
-            Some((low..=high).contains(&ratio))
-        });
-        let banded: Vec<bool> = banded.collect();
-        let share = banded.iter().filter(|inside| **inside).count() as f64 / banded.len() as f64;
-        (!banded.is_empty()).then_some(100.0 * share)
-    };
-    let share = |of: fn(&Outcomes) -> f64| a.map(|group| 100.0 * of(&group.outcomes));
-    let memory = summary.groups.first().and_then(|all| all.memory.as_ref());
-    let order = a.and_then(|group| Some(100.0 * group.time.as_ref()?.order?));
-    let null = a.and_then(|group| group.null.as_ref()).map(|null| 100.0 * null.median);
-    let banded = inside();
-    vec![
-        Aim::at_most(
-            10.0,
-            "step time, quality A, each source left out of the fit: median error, %",
-            all.map(|all| all.left_out.median),
-        ),
-        Aim::at_most(
-            18.0,
-            "step time, quality A, each source left out of the fit: mean error, %",
-            all.map(|all| all.left_out.mean),
-        ),
-        Aim::at_most(6.0, "step time, quality A, median error, %", time("A", |time| 100.0 * time.median)),
-        Aim::at_most(10.0, "step time, quality A, mean error, %", time("A", |time| 100.0 * time.mean)),
-        Aim::at_most(
-            20.0,
-            "step time, quality A, 90th percentile of errors, %",
-            time("A", |time| 100.0 * time.p90),
-        ),
-        Aim::at_most(
-            0.0,
-            "step time, quality A, sources of ten and more rows whose mean error with sign is beyond 10 %",
-            all.map(|_| biased(calibration) as f64),
-        ),
-        Aim::at_most(12.0, "step time, quality B, median error, %", time("B", |time| 100.0 * time.median)),
-        Aim::at_least(85.0, "order in sweeps of quality A, median of Kendall's τ, hundredths", order),
-        Aim {
-            what: "null model, quality A, median error, % (for comparison)",
-            at: "29".into(),
-            reached: null,
-            holds: true,
-        },
-        Aim::at_most(8.0, "memory, all rows, mean error, %", memory.map(|memory| 100.0 * memory.mean)),
-        Aim::at_least(95.0, "out of memory predicted right, quality A, %", share(Outcomes::right)),
-        Aim::at_most(
-            2.0,
-            "runs that fitted called out of memory, quality A, %",
-            share(|runs| runs.false_alarms as f64 / (runs.fits + runs.false_alarms).max(1) as f64),
-        ),
-        Aim {
-            what: "steps of quality A within the band, %",
-            at: "about 80".into(),
-            reached: banded,
-            holds: banded.is_some_and(|share| (75.0..=85.0).contains(&share)),
-        },
-    ]
-}
-
-impl Aim {
-    fn at_most(limit: f64, what: &'static str, reached: Option<f64>) -> Self {
-        let holds = reached.is_some_and(|value| value <= limit);
-        Self { what, at: if limit > 0.0 { format!("≤ {limit}") } else { "0".into() }, reached, holds }
-    }
-
-    fn at_least(limit: f64, what: &'static str, reached: Option<f64>) -> Self {
-        Self { what, at: format!("≥ {limit}"), reached, holds: reached.is_some_and(|value| value >= limit) }
-    }
-}
-
-/// Sources of a fit with enough rows whose forecasts are too fast or too slow on average.
-fn biased(calibration: &Calibration) -> usize {
-    let many = calibration.sources.iter().filter(|source| source.rows >= SWEEP && source.name != "all");
-    many.filter(|source| source.in_sample.signed.abs() > 10.0).count()
-}
-
-fn aims_table(aims: &[Aim]) -> String {
-    let verdict = |aim: &Aim| match (aim.reached, aim.holds) {
-        (None, _) => "no row",
-        (_, true) => "met",
-        (_, false) => "missed",
-    };
-    Table::of(aims)
-        .left("aim", |aim| aim.what)
-        .right("at", |aim| &aim.at)
-        .right("reached", |aim| aim.reached.map_or_else(dash, |value| format!("{value:.1}")))
-        .left("", verdict)
-        .markdown()
 }
 
 fn fitted(calibration: &Calibration) -> String {

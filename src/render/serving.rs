@@ -2,11 +2,12 @@
 
 use super::table::Table;
 use serde_json::{Value, json};
-use trainwright_evidence::statistics::{mean, quantile};
+use trainwright_pictures::plot::ServingCurves;
 use trainwright_sim::serving::{Batch, Instance, MemoryUse, Served, ServedRequest, StepTime};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::Model;
 use trainwright_spec::serving::ServingRanges;
+use trainwright_spec::statistics::{mean, quantile};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// A served load.
@@ -19,6 +20,8 @@ pub struct Answer<'a> {
     pub instance: &'a Instance<'a>,
     /// What became of the requests.
     pub served: &'a Served,
+    /// The same requests in a real service, if that is known.
+    pub measured: Option<&'a [ServedRequest]>,
     /// A step as most are.
     pub typical: Batch,
     /// Its time.
@@ -26,26 +29,45 @@ pub struct Answer<'a> {
 }
 
 /// Statistics of a time over requests, in ms.
-struct Spread {
-    name: &'static str,
-    key: &'static str,
-    mean: f64,
+pub(super) struct Spread {
+    pub name: &'static str,
+    pub key: &'static str,
+    pub mean: f64,
     /// P50, P90, P99.
     quantiles: [f64; 3],
     /// Of the mean; `None` if no run like it was measured.
     range: Option<[f64; 2]>,
 }
 
+impl Spread {
+    /// Mean and quantiles.
+    pub fn json(&self) -> Value {
+        let [p50, p90, p99] = self.quantiles;
+        json!({ "mean": self.mean, "p50": p50, "p90": p90, "p99": p99 })
+    }
+}
+
 /// `range` gives the ends of the mean's range, both in ms.
-fn spread(
+pub(super) fn spread(
     [name, key]: [&'static str; 2],
     times: impl Iterator<Item = Seconds>,
     range: impl Fn(f64) -> Option<[f64; 2]>,
 ) -> Spread {
-    let times: Vec<f64> = times.map(|time| 1e3 * time.get()).collect();
-    let mean = if times.is_empty() { 0.0 } else { mean(&times) };
-    let of = |part: f64| if times.is_empty() { 0.0 } else { quantile(&times, part) };
+    let times: Vec<f64> = times.map(Seconds::get).collect();
+    let mean = 1e3 * mean(&times);
+    let of = |part: f64| 1e3 * quantile(&times, part);
     Spread { name, key, mean, quantiles: [0.5, 0.9, 0.99].map(of), range: range(mean) }
+}
+
+/// The mean and quantiles of each.
+pub(super) fn table(spreads: &[Spread]) -> Table<'_, Spread> {
+    let figure = |time: f64| format!("{time:.2}");
+    Table::of(spreads)
+        .left("in ms", |spread: &Spread| spread.name)
+        .right("mean", move |spread| figure(spread.mean))
+        .right("P50", move |spread| figure(spread.quantiles[0]))
+        .right("P90", move |spread| figure(spread.quantiles[1]))
+        .right("P99", move |spread| figure(spread.quantiles[2]))
 }
 
 impl Answer<'_> {
@@ -70,6 +92,47 @@ impl Answer<'_> {
                 of_latency,
             ),
         ]
+    }
+
+    /// What a picture of it is called.
+    pub fn title(&self) -> String {
+        let plan = self.instance.steps.plan();
+        let gpu = &self.cluster.node.gpu.name;
+        format!("{} on {} {gpu} with {}", self.model.name, plan.gpus(), plan.engine.name)
+    }
+
+    /// The curves of the forecast, and of the real service.
+    pub fn curves(&self) -> [Option<ServingCurves>; 2] {
+        let curves = |requests: &[ServedRequest]| ServingCurves {
+            ttft: requests.iter().map(|request| request.ttft().get()).collect(),
+            tpot: requests.iter().filter_map(ServedRequest::tpot).map(Seconds::get).collect(),
+            latency: requests.iter().map(|request| request.latency().get()).collect(),
+            spans: requests
+                .iter()
+                .map(|request| [request.arrival, request.first, request.last].map(Seconds::get))
+                .collect(),
+        };
+        [Some(curves(&self.served.requests)), self.measured.map(curves)]
+    }
+
+    /// Times of the real service, in ms: name, mean, P50, P90, P99, and the forecast's error of the mean.
+    fn measured(&self) -> Vec<(&'static str, [f64; 5])> {
+        let Some(measured) = self.measured else { return Vec::new() };
+        type Of = fn(&ServedRequest) -> Option<Seconds>;
+        let times: [(&str, Of); 3] = [
+            ("time to first token", |request| Some(request.ttft())),
+            ("time per output token", ServedRequest::tpot),
+            ("time to last token", |request| Some(request.latency())),
+        ];
+        let row = |(name, of): (&'static str, Of)| {
+            let ms = |requests: &[ServedRequest]| -> Vec<f64> {
+                requests.iter().filter_map(of).map(|time| 1e3 * time.get()).collect()
+            };
+            let (forecast, measured) = (mean(&ms(&self.served.requests)), ms(measured));
+            let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|part| quantile(&measured, part));
+            (name, [mean(&measured), p50, p90, p99, 100.0 * (forecast / mean(&measured) - 1.0)])
+        };
+        times.map(row).into()
     }
 
     /// For a terminal.
@@ -105,19 +168,25 @@ impl Answer<'_> {
             plan.weights,
             plan.cache
         );
-        let figure = |time: f64| format!("{time:.2}");
-        let spreads = self.spreads();
-        text += &Table::of(&spreads)
-            .left("in ms", |spread: &Spread| spread.name)
-            .right("mean", move |spread| figure(spread.mean))
-            .right("P50", move |spread| figure(spread.quantiles[0]))
-            .right("P90", move |spread| figure(spread.quantiles[1]))
-            .right("P99", move |spread| figure(spread.quantiles[2]))
+        text += &table(&self.spreads())
             .right("80 % range of the mean", move |spread| match spread.range {
                 Some([low, high]) => format!("{low:.2} to {high:.2}"),
                 None => "nothing like it was measured".into(),
             })
             .text();
+        let measured = self.measured();
+        if !measured.is_empty() {
+            let cell = |index: usize| move |(_, row): &(&str, [f64; 5])| format!("{:.2}", row[index]);
+            text += "\n";
+            text += &Table::of(&measured)
+                .left("measured, in ms", |(name, _)| name)
+                .right("mean", cell(0))
+                .right("P50", cell(1))
+                .right("P90", cell(2))
+                .right("P99", cell(3))
+                .right("error of the mean %", |(_, row)| format!("{:+.1}", row[4]))
+                .text();
+        }
         text += &format!(
             "\nthroughput  {:.1} output tokens/s ({per_gpu:.1} per GPU), {:.1} tokens/s with prompts, {:.2} requests/s\n\
              requests    {} in {:.2} s, {} steps, at most {} sequences at once, {} preemptions\n\
@@ -192,8 +261,15 @@ impl Answer<'_> {
                 "parts_s": self.step.parts.iter().map(|(part, time)| (part.name(), time.get())).collect::<std::collections::BTreeMap<_, _>>(),
             },
         });
-        for Spread { key, mean, quantiles: [p50, p90, p99], range, .. } in self.spreads() {
-            answer[key] = json!({ "mean": mean, "p50": p50, "p90": p90, "p99": p99, "range_of_mean": range });
+        let measured = self.measured();
+        if !measured.is_empty() {
+            let row = |(_, [mean, p50, p90, p99, error]): &(&str, [f64; 5])| json!({ "mean": mean, "p50": p50, "p90": p90, "p99": p99, "error_of_mean_percent": error });
+            let keys = ["ttft_ms", "tpot_ms", "e2e_latency_ms"];
+            answer["measured"] = keys.iter().zip(&measured).map(|(key, of)| (*key, row(of))).collect();
+        }
+        for spread in self.spreads() {
+            answer[spread.key] = spread.json();
+            answer[spread.key]["range_of_mean"] = json!(spread.range);
         }
         answer
     }

@@ -1,40 +1,10 @@
 //! Errors of forecasts of serving runs, by source and figure, and the ranges that follow from them.
 
+use super::counts::Counts;
 use super::table::Table;
 use serde_json::{Value, json};
-use trainwright_evidence::kernels::NoCase;
-use trainwright_evidence::serving::ServingForecast;
 use trainwright_evidence::serving::score::ServingScore;
 use trainwright_spec::serving::{ServingRange, ServingRanges};
-
-/// Rows by what became of them.
-#[derive(Debug, Default)]
-pub struct Counts {
-    forecast: usize,
-    unsupported: usize,
-    invalid: usize,
-}
-
-impl Counts {
-    /// Of the rows of all tables.
-    pub fn of<'a>(forecasts: impl Iterator<Item = &'a Result<ServingForecast, NoCase>>) -> Self {
-        let mut counts = Self::default();
-        for forecast in forecasts {
-            match forecast {
-                Ok(_) => counts.forecast += 1,
-                Err(NoCase::Unsupported(_)) => counts.unsupported += 1,
-                Err(NoCase::Invalid(_)) => counts.invalid += 1,
-            }
-        }
-        counts
-    }
-
-    fn line(&self) -> String {
-        let Self { forecast, unsupported, invalid } = self;
-        let rows = forecast + unsupported + invalid;
-        format!("{rows} rows: {forecast} forecast, {unsupported} unsupported, {invalid} invalid\n")
-    }
-}
 
 /// The table for a terminal.
 pub fn text(scores: &[ServingScore], counts: &Counts) -> String {
@@ -51,7 +21,8 @@ pub fn markdown(scores: &[ServingScore], counts: &Counts) -> String {
          `trainwright predict --inference … --scoreboard` wrote this page. Errors are |forecast / measured − 1| in percent of \
          rows of quality A and B, bias is the median of forecast / measured − 1. \"In range\" is the part of the rows whose \
          measurement lies from the forecast's tenth to its ninth tenth, which should be 80 %; \"left out\" with ranges from the \
-         other sources only.\n\n{}\n{}",
+         other sources only. The null model reads weights and cache at half of the memory's bandwidth for each token, and \
+         computes prompts at 0.3 of the peak.\n\n{}\n{}",
         counts.line(),
         table(scores).markdown()
     )
@@ -67,6 +38,7 @@ fn table(scores: &[ServingScore]) -> Table<'_, ServingScore> {
         .right("mean %", move |score| percent(score.mean))
         .right("p90 %", move |score| percent(score.p90))
         .right("bias %", move |score| percent(score.bias))
+        .right("null median %", move |score| score.null.map_or(String::new(), percent))
         .right("in range %", move |score| percent(score.held))
         .right("left out %", move |score| percent(score.held_left_out))
 }
@@ -82,16 +54,12 @@ pub fn as_json(scores: &[ServingScore], counts: &Counts) -> Value {
             "mean": score.mean,
             "p90": score.p90,
             "bias": score.bias,
+            "null_median": score.null,
             "in_range": score.held,
             "in_range_left_out": score.held_left_out,
         })
     };
-    json!({
-        "forecast": counts.forecast,
-        "unsupported": counts.unsupported,
-        "invalid": counts.invalid,
-        "scores": scores.iter().map(score).collect::<Vec<_>>(),
-    })
+    counts.json(scores.iter().map(score).collect::<Vec<_>>())
 }
 
 /// Fitted ranges for a terminal.

@@ -28,6 +28,8 @@ mod processes;
 #[cfg(target_os = "linux")]
 mod restarts;
 mod run;
+mod serve_bench;
+mod serve_plan;
 mod serving;
 mod show;
 mod simulate;

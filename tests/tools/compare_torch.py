@@ -11,7 +11,9 @@ that what else the machine does meets both; what is compared is the median of th
 each process. PyTorch runs eagerly with its fused attention and its fused AdamW; two data ranks are
 DistributedDataParallel over gloo. With --processor-time a step counts the processor's seconds instead, which other
 programs change less than the clock's: of ours, the difference of processes of n and of 1 steps over n - 1; for one
-rank of one thread only, since threads that wait for each other use a processor too. PyTorch's matrix products are MKL's, which on AMD processors uses AVX2 only.
+rank of one thread only, since threads that wait for each other use a processor too. PyTorch's matrix products are
+MKL's, which on AMD processors uses AVX2 only; with --onednn its linear layers go through oneDNN, which uses what the
+processor has.
 """
 
 import argparse
@@ -40,6 +42,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cases", default="1x1,1x2,2x1", help="RANKSxTHREADS of each rank, several with commas")
     parser.add_argument("--processor-time", action="store_true", help="seconds of the processor instead of the clock")
+    parser.add_argument("--onednn", action="store_true", help="PyTorch's linear layers through oneDNN")
     parser.add_argument("--torch-child", default="", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -100,6 +103,14 @@ def train_torch(rank, args, ranks, threads, folder):
     torch.manual_seed(rank)
     width, heads = args.hidden, args.hidden // 64
 
+    def product(x, weight, bias=None):
+        if not args.onednn:
+            return F.linear(x, weight, bias)
+        return F.linear(x.reshape(-1, x.shape[-1]).to_mkldnn(), weight, bias).to_dense().view(*x.shape[:-1], -1)
+
+    def linear(layer, x):
+        return product(x, layer.weight, layer.bias)
+
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
@@ -109,10 +120,10 @@ def train_torch(rank, args, ranks, threads, folder):
 
         def forward(self, x):
             batch, sequence, _ = x.shape
-            qkv = self.c_attn(self.ln_1(x)).view(batch, sequence, 3, heads, -1).permute(2, 0, 3, 1, 4)
+            qkv = linear(self.c_attn, self.ln_1(x)).view(batch, sequence, 3, heads, -1).permute(2, 0, 3, 1, 4)
             y = F.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], is_causal=True)
-            x = x + self.c_proj(y.transpose(1, 2).reshape(batch, sequence, width))
-            return x + self.c_out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+            x = x + linear(self.c_proj, y.transpose(1, 2).reshape(batch, sequence, width))
+            return x + linear(self.c_out, F.gelu(linear(self.c_fc, self.ln_2(x)), approximate="tanh"))
 
     class Gpt2(nn.Module):
         def __init__(self):
@@ -128,7 +139,7 @@ def train_torch(rank, args, ranks, threads, folder):
             x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
             for block in self.blocks:
                 x = block(x)
-            logits = F.linear(self.ln_f(x), self.wte.weight)
+            logits = product(self.ln_f(x), self.wte.weight)
             return F.cross_entropy(logits.view(-1, args.vocabulary), targets.reshape(-1))
 
     model = own = Gpt2()

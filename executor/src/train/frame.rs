@@ -20,6 +20,24 @@ pub(crate) type ModulePlace = (Layer, Module);
 #[derive(Debug, Default)]
 pub(crate) struct KeyValues(BTreeMap<Layer, KeyValueCache<f32>>);
 
+impl KeyValues {
+    /// Those of a block.
+    pub fn of(&mut self, block: Layer) -> &mut KeyValueCache<f32> {
+        self.0.entry(block).or_default()
+    }
+}
+
+/// A sequence of a pass that generates. What flows has a row for each new token, sequence after sequence.
+#[derive(Debug)]
+pub(crate) struct PassSequence {
+    /// Its new tokens.
+    pub rows: usize,
+    /// Whether the logits behind the last of them are wanted.
+    pub samples: bool,
+    /// What the new tokens see of those before them.
+    pub key_values: KeyValues,
+}
+
 /// The tokens of a microbatch that a rank reads, as in a `Batch`.
 #[derive(Debug)]
 pub(crate) struct MicrobatchTokens {
@@ -53,8 +71,8 @@ pub(crate) struct Frame {
     pub gradient: Option<Tensor>,
     /// The gradient that goes past the sublayer.
     pub past_gradient: Option<Tensor>,
-    /// What new tokens see of those before them, in a pass that generates.
-    pub key_values: Option<KeyValues>,
+    /// The sequences of a pass that generates; `None` of other passes.
+    pub sequences: Option<Vec<PassSequence>>,
     kept: BTreeMap<ModulePlace, Kept>,
 }
 
@@ -111,19 +129,14 @@ impl Frame {
             addition: None,
             gradient: None,
             past_gradient: None,
-            key_values: None,
+            sequences: None,
             kept: BTreeMap::new(),
         }
     }
 
-    /// Whether the pass generates: nothing is kept for backward, and only the last row has logits.
+    /// Whether the pass generates: nothing is kept for backward, and only last rows of sequences have logits.
     pub fn generates(&self) -> bool {
-        self.key_values.is_some()
-    }
-
-    /// The keys and values of a block, in a pass that generates.
-    pub fn cache_of(&mut self, block: Layer) -> Option<&mut KeyValueCache<f32>> {
-        Some(self.key_values.as_mut()?.0.entry(block).or_default())
+        self.sequences.is_some()
     }
 
     /// What is kept for a module.

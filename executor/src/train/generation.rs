@@ -3,10 +3,12 @@
 //! ```text
 //! checkpoint ─► model, tokenizer        plan's mesh ─► layout (the plan of the passes) ─► lower ─► forward calls
 //! prompt ─► tokens ─► a pass over the prompt ─► logits ─► sampling ─► a token ─► a pass over it ─► …
+//! scheduler ─► batch of several sequences' tokens ─► a pass ─► a token for each of them ─► scheduler
 //! ```
 //!
-//! The ranks run the forward ops of a program, as a validation does (`rank/generation.rs`).
+//! The ranks run the forward ops of a program, as a validation does (`rank/passes.rs`).
 
+pub(crate) mod batch;
 pub(crate) mod checkpoint;
 pub(crate) mod layout;
 pub(crate) mod memory;
@@ -14,6 +16,7 @@ pub(crate) mod sampling;
 pub(crate) mod text;
 pub(crate) mod weight_format;
 
+use batch::BatchFeed;
 use sampling::Sampling;
 use serde::Serialize;
 use std::num::NonZeroUsize;
@@ -53,8 +56,37 @@ pub struct Completion {
     pub prefill: f64,
     /// Seconds of all other tokens.
     pub decode: f64,
-    /// Of each token, where rank 0 has made them itself and they were asked for.
+    /// Of each token, if they were asked for and rank 0's data rank has made them.
     pub logits: Vec<Vec<f32>>,
+}
+
+/// What passes over batches need. Every process of a run has the same.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Serving {
+    /// The most tokens of a sequence, prompt included.
+    pub longest: usize,
+    /// The most tokens of a batch.
+    pub tokens: usize,
+    /// The most sequences of a batch.
+    pub sequences: usize,
+    /// The most tokens whose keys and values are kept at once.
+    pub cached: usize,
+    /// How weights are kept.
+    pub weights: WeightFormat,
+    /// Whether chosen tokens have the logits from which they were chosen.
+    #[serde(skip)] // Only what is reported.
+    pub return_logits: bool,
+    /// Where batches come from.
+    #[serde(skip)] // A handle of this process.
+    pub(crate) feed: BatchFeed,
+}
+
+impl Serving {
+    /// Of sequences of at most `longest` tokens, in batches of at most `tokens` tokens and `sequences` sequences, with `cached`
+    /// tokens in the caches at once.
+    pub fn new([longest, tokens, sequences, cached]: [usize; 4], weights: WeightFormat) -> Self {
+        Self { longest, tokens, sequences, cached, weights, return_logits: false, feed: BatchFeed::default() }
+    }
 }
 
 /// A text that a training continues now and then.

@@ -9,6 +9,8 @@ mod generation;
 mod microbatches;
 mod module_steps;
 mod ops;
+mod passes;
+mod serving;
 mod validation;
 
 use crate::comm::collective::Communicator;

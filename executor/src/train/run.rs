@@ -11,6 +11,7 @@ mod messages;
 pub(crate) mod processes;
 mod rank_thread;
 mod remote_ranks;
+pub(crate) mod serve;
 mod step_reports;
 pub(crate) mod stopping;
 mod supervise;

@@ -4,7 +4,8 @@ use crate::comm::drill::Drill;
 use crate::comm::transport::Remark;
 use crate::device::{AttentionBy, DEVICES, DeviceKind};
 use crate::train::data::tokens::Tokens;
-use crate::train::generation::{Generation, TrainingSample};
+use crate::train::generation::weight_format::WeightFormat;
+use crate::train::generation::{Generation, Serving, TrainingSample};
 use crate::train::learning_rate::LearningRate;
 use crate::train::run::stopping::StopRequest;
 use serde::Serialize;
@@ -31,6 +32,8 @@ pub struct Settings {
     pub sample: Option<TrainingSample>,
     /// What is generated instead of training, if anything.
     pub generation: Option<Generation>,
+    /// What passes over batches need, if there are such instead of a training.
+    pub serving: Option<Serving>,
     /// Lets another thread end a run that saves, after a step.
     #[serde(skip)] // A handle of this process.
     pub stop: StopRequest,
@@ -80,6 +83,14 @@ pub struct Settings {
     /// Which steps the outcome has op by op.
     #[serde(skip)] // Only what is reported.
     pub records: Records,
+}
+
+impl Settings {
+    /// How weights are kept that are only read; `None` in a training.
+    pub(crate) fn weights_to_read(&self) -> Option<WeightFormat> {
+        let of_serving = self.serving.as_ref().map(|serving| serving.weights);
+        self.generation.as_ref().map(|generation| generation.weights).or(of_serving)
+    }
 }
 
 /// Which steps of a run are recorded to its end.
@@ -151,6 +162,7 @@ impl Default for Settings {
             saving: None,
             sample: None,
             generation: None,
+            serving: None,
             stop: StopRequest::default(),
             remark: Remark::default(),
             patience: Duration::from_secs(60),

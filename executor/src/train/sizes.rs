@@ -190,10 +190,10 @@ impl Sizes {
         }
     }
 
-    /// Those of a pass over some positions of one sequence, which generates.
-    pub fn of_pass(&self, positions: Range<usize>) -> Self {
-        let sequence = positions.len();
-        let positions = std::iter::once(vec![positions]).collect();
+    /// Those of a pass that generates: some positions of one sequence behind those of another.
+    pub fn of_pass(&self, positions: Vec<Range<usize>>) -> Self {
+        let sequence = positions.iter().map(ExactSizeIterator::len).sum();
+        let positions = std::iter::once(positions).collect();
         Self { batch: 1, sequence, positions, splits_sequence: false, ..self.clone() }
     }
 
@@ -277,6 +277,10 @@ impl Sizes {
 
     /// `norm_positions` as ranges.
     pub fn norm_ranges(&self) -> Vec<Range<usize>> {
+        if !self.splits_sequence {
+            // Those of a pass that generates are in the order of its sequences.
+            return self.local_positions().to_vec();
+        }
         joined_ranges(self.norm_positions().map(|position| position..position + 1).collect())
     }
 

@@ -47,6 +47,19 @@ fn checked(plan: Plan) -> Result<Plan, RunError> {
 /// # Errors
 /// `Refused` with the first part that it has not.
 pub fn check(plan: &Plan) -> Result<(), RunError> {
+    let windows = plan.model.blocks.iter().map(|run| run.block.attention.mask);
+    if let Some(mask) = windows.into_iter().find(|mask| matches!(mask, Mask::Window(_))) {
+        let allowed = "it trains with causal and full attention";
+        return Err(refuse("model.blocks.attention.mask", &format!("{mask:?}"), allowed.into()));
+    }
+    check_forward(plan)
+}
+
+/// Whether it runs the plan's passes forward, which generate: also over windows.
+///
+/// # Errors
+/// As `check`.
+pub fn check_forward(plan: &Plan) -> Result<(), RunError> {
     choices(plan)?;
     model(plan)?;
     let program = lower_every_rank(plan);
@@ -62,15 +75,26 @@ pub fn check(plan: &Plan) -> Result<(), RunError> {
     }
 }
 
+/// What checkpoints hold.
+const CHECKPOINTS: &str = "checkpoints are of dense models with weights in fp32 and moments in memory";
+
 /// Whether what a plan trains can be saved and read.
 ///
 /// # Errors
 /// `Refused` with the first part that checkpoints have not.
 pub fn check_checkpoints(plan: &Plan) -> Result<(), RunError> {
-    let without = "checkpoints are of dense models with weights in fp32 and moments in memory".to_string();
     if plan.model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_))) {
-        return Err(refuse("model", "one with experts", without));
+        return Err(refuse("model", "one with experts", CHECKPOINTS.into()));
     }
+    check_loaded(plan)
+}
+
+/// Whether a plan can begin with weights of a folder.
+///
+/// # Errors
+/// As `check_checkpoints`.
+pub fn check_loaded(plan: &Plan) -> Result<(), RunError> {
+    let without = CHECKPOINTS.to_string();
     if plan.job.precision != Precision::Fp32 {
         return Err(refuse("job.precision", plan.job.precision.name(), without));
     }
@@ -289,12 +313,6 @@ fn block(plan: &Plan, block: &Block) -> Result<(), RunError> {
             "it has queries, keys and values only",
         ),
         (!attention.qk_norm, "model.blocks.attention.qk_norm", "true".into(), "it has no norms there"),
-        (
-            !matches!(attention.mask, Mask::Window(_)),
-            "model.blocks.attention.mask",
-            format!("{:?}", attention.mask),
-            "it has causal and full attention",
-        ),
         (
             rotated.is_multiple_of(2),
             "model.blocks.attention.rotary_head_dim",

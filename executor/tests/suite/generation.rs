@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use trainwright_executor::{
     Completion, Generation, GenerationMemory, LearningRate, ModelFolder, Remark, RunError, Sampling, Saving,
-    Settings, Start, Tokens, TrainingSample, WeightFormat, generate, train,
+    Settings, Start, Tokens, TrainingSample, WeightFormat, generate, tensor_and_pipeline_ranks, train,
 };
 use trainwright_spec::model::Mask;
 use trainwright_spec::plan::Plan;
@@ -40,6 +40,26 @@ fn tokens_of(completions: &[Completion]) -> Vec<Vec<u32>> {
     completions.iter().map(|made| made.tokens.clone()).collect()
 }
 
+/// A plan whose queries see three tokens.
+fn windowed(draft: &Draft) -> Plan {
+    let mut plan = draft.plan();
+    plan.model.blocks[0].block.attention.mask = Mask::Window(3);
+    plan
+}
+
+#[test]
+fn windows_generate_and_do_not_train() {
+    let made = |plan: &Plan| tokens_of(&run(plan, Start::Anew, wanted(&PROMPTS, 8)).unwrap());
+    let one_rank = made(&windowed(&Draft::of("llama")));
+    assert_ne!(one_rank, made(&Draft::of("llama").plan()));
+    for mesh in [[2, 1, 1], [1, 2, 1]] {
+        assert_eq!(made(&windowed(&Draft { mesh, ..Draft::of("llama") })), one_rank, "{mesh:?}");
+    }
+    let trained = train(&windowed(&Draft::of("llama")), &tokens(), &settings(1), &mut |_| {});
+    let error = trained.unwrap_err().to_string();
+    assert!(error.contains("it trains with causal and full attention"), "{error}");
+}
+
 /// A pass without a cache is one over all tokens so far. Every product and every query is computed row by row in one order, so
 /// that not a bit differs.
 #[test]
@@ -48,7 +68,8 @@ fn logits_with_a_cache_have_the_bits_of_those_without() {
     multi_query.model.blocks[0].block.attention.kv_heads = 1;
     let mut half_rotary = Draft::of("llama").plan();
     half_rotary.model.blocks[0].block.attention.rotary_head_dim = Some(4);
-    let plans = MODELS.map(|model| Draft::of(model).plan()).into_iter().chain([multi_query, half_rotary]);
+    let more = [multi_query, half_rotary, windowed(&Draft::of("llama"))];
+    let plans = MODELS.map(|model| Draft::of(model).plan()).into_iter().chain(more);
     for (number, plan) in plans.enumerate() {
         let prompt: [u32; 5] = [3, 66, 0, 17, 40];
         let cached = with_logits(&plan, &Start::Anew, &[&prompt], 9).remove(0);
@@ -125,6 +146,29 @@ fn every_plan_generates_what_one_rank_does() {
                 assert_eq!(tokens_of(&made), alone, "{draft:?}");
             }
         }
+    }
+}
+
+/// A prompt and what Transformers puts behind it.
+#[derive(serde::Deserialize)]
+struct Continued {
+    prompt: Vec<u32>,
+    tokens: Vec<u32>,
+}
+
+/// Experts, a window and θ of a folder that Transformers wrote; `tests/torch/make_mixtral.py` makes it.
+#[test]
+fn a_mixtral_of_hugging_face_generates_what_transformers_does() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/torch/mixtral");
+    let folder = ModelFolder::open(&path, Remark::default()).unwrap();
+    let all = std::fs::read_to_string(path.join("tokens.json")).unwrap();
+    let all: Vec<Continued> = serde_json::from_str(&all).unwrap();
+    let prompts: Vec<&[u32]> = all.iter().map(|continued| &continued.prompt[..]).collect();
+    let expected: Vec<Vec<u32>> = all.iter().map(|continued| continued.tokens.clone()).collect();
+    for [tensor, pipeline] in [[1, 1], [1, 2]] {
+        let plan = tensor_and_pipeline_ranks(folder.model.clone().unwrap(), tensor, pipeline);
+        let made = run(&plan, Start::Weights(path.clone()), wanted(&prompts, expected[0].len())).unwrap();
+        assert_eq!(tokens_of(&made), expected, "{pipeline} stages");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Runs of small models: a plan of any shape trains as one rank does, and what the executor has not is refused.
 
+mod batches;
 mod calibration;
 mod checkpoints;
 mod devices;

@@ -16,6 +16,7 @@ pub struct KeyValueCache<T> {
 
 impl Attention {
     /// The heads' outputs of new tokens, row by row; `qkv` has their queries, keys and values, of which the cache keeps the latter.
+    /// With a `window` each query sees that many tokens at most, itself and those before it.
     ///
     /// # Panics
     /// If there are several sequences, or the cache is of another layer.
@@ -23,6 +24,7 @@ impl Attention {
         &self,
         qkv: &[T],
         cache: &mut KeyValueCache<T>,
+        window: Option<usize>,
         threads: Threads,
     ) -> Vec<T> {
         assert_eq!(self.batch, 1, "a cache is of one sequence");
@@ -45,10 +47,10 @@ impl Attention {
             let mut scores = vec![T::ZERO; before + rows];
             for (row, out) in out.chunks_exact_mut(e).enumerate() {
                 let query = &qkv[row * self.row() + head * d..][..d];
-                let seen = before + row + 1;
-                wide(|| {
-                    self.one_query(query, &keys[..seen * d], &values[..seen * e], &mut scores[..seen], out)
-                });
+                let end = before + row + 1;
+                let seen = window.map_or(0, |window| end.saturating_sub(window))..end;
+                let (keys, values) = (&keys[seen.start * d..end * d], &values[seen.start * e..end * e]);
+                wide(|| self.one_query(query, keys, values, &mut scores[..seen.len()], out));
             }
             out
         });
@@ -96,7 +98,7 @@ mod tests {
                 let mut out = Vec::new();
                 for rows in parts {
                     let (part, behind) = rest.split_at(rows * attention.row());
-                    out.extend(attention.forward_cached(part, &mut cache, Threads::new(threads)));
+                    out.extend(attention.forward_cached(part, &mut cache, None, Threads::new(threads)));
                     rest = behind;
                 }
                 out
@@ -108,5 +110,29 @@ mod tests {
             let apart = at_once.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(apart < 1e-6, "{apart}");
         }
+    }
+    /// A window of 4: a query's output is that of the last 4 tokens alone. One as long as the sequence changes nothing.
+    #[test]
+    fn a_window_hides_what_is_before_it() {
+        let attention =
+            Attention { batch: 1, heads: 2, kv_heads: 1, head_dim: 4, value_head_dim: 4, mask: Mask::Causal };
+        let row = attention.row();
+        let qkv: Vec<f32> = (0..11 * row).map(|at| (1.3 * at as f32).sin()).collect();
+        let made = |qkv: &[f32], window: Option<usize>| {
+            attention.forward_cached(qkv, &mut KeyValueCache::default(), window, Threads::ONE)
+        };
+        let windowed = made(&qkv, Some(4));
+        for last in 3..11 {
+            let alone = made(&qkv[(last - 3) * row..(last + 1) * row], None);
+            assert_eq!(windowed[last * 8..(last + 1) * 8], alone[3 * 8..], "token {last}");
+        }
+        assert_ne!(windowed, made(&qkv, None));
+        assert_eq!(made(&qkv, Some(11)), made(&qkv, None));
+        // Token by token too.
+        let mut cache = KeyValueCache::default();
+        let each = qkv
+            .chunks_exact(row)
+            .flat_map(|row| attention.forward_cached(row, &mut cache, Some(4), Threads::ONE));
+        assert_eq!(each.collect::<Vec<f32>>(), windowed);
     }
 }

@@ -121,6 +121,9 @@ impl RankRoom {
     /// That, `count` more blocks of a run in one of `ways`, and the blocks of further runs.
     fn least_of_run(&self, ways: &[Way], count: usize, memory: f64, rest: &[(usize, usize)]) -> Option<f64> {
         let (way, others) = ways.split_first().expect("a block can be run");
+        if let ([slower], []) = (others, rest) {
+            return least_of_two([way, slower], count, memory);
+        }
         let of = |these: usize| {
             let left = memory - way.memory.get() * these as f64;
             let least = match count - these {
@@ -154,6 +157,21 @@ impl RankRoom {
         }
         (lacking <= memory * ALMOST).then_some(time)
     }
+}
+
+/// The least time of `count` blocks in two ways, the faster one first: as many in that one as memory allows.
+fn least_of_two([faster, slower]: [&Way; 2], count: usize, memory: f64) -> Option<f64> {
+    let left = |fast: usize| {
+        memory - faster.memory.get() * fast as f64 - slower.memory.get() * (count - fast) as f64
+    };
+    if left(0) < 0.0 {
+        return None;
+    }
+    let room = left(0) / (faster.memory - slower.memory).get();
+    // Rounding may be off by one.
+    let most = if room < count as f64 { (room as usize + 1).min(count) } else { count };
+    let fast = (0..=most).rev().find(|fast| left(*fast) >= 0.0)?;
+    Some(slower.time.get() * (count - fast) as f64 + faster.time.get() * fast as f64)
 }
 
 /// In how many ways `count` equal blocks can be run, each in one of `ways` ways; not exact where it is beyond `FEW`.
@@ -215,6 +233,33 @@ mod tests {
         check(4.0, Some(10.0), Some(10.0));
         check(3.5, None, None);
         assert_eq!([combinations(2, 3), combinations(0, 3), combinations(5, 1)], [6, 1, 1]);
+    }
+
+    #[test]
+    fn of_two_ways_the_faster_one_takes_what_memory_allows() {
+        let mut state = 11u64;
+        let mut random = move |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((state >> 33) % below) as f64
+        };
+        let (mut fits, mut mixed) = (0, 0);
+        for case in 0..2000 {
+            let (time, small) = (1.0 + random(100) / 7.0, 1.0 + random(100) / 7.0);
+            let ways = [way(time, small + 0.1 + random(50) / 3.0), way(time + 0.1 + random(50) / 3.0, small)];
+            let (count, memory) = (1 + random(12) as usize, random(4000) / 13.0);
+            let needs = |fast: usize| {
+                memory - ways[0].memory.get() * fast as f64 - ways[1].memory.get() * (count - fast) as f64
+            };
+            let takes =
+                |fast: usize| ways[1].time.get() * (count - fast) as f64 + ways[0].time.get() * fast as f64;
+            let all = (0..=count).filter(|fast| needs(*fast) >= 0.0);
+            let expected = all.map(takes).min_by(f64::total_cmp);
+            let found = least_of_two([&ways[0], &ways[1]], count, memory);
+            assert_eq!(found, expected, "{case}: {ways:?}, {count} blocks in {memory}");
+            fits += usize::from(found.is_some());
+            mixed += usize::from(found.is_some_and(|found| found != takes(0) && found != takes(count)));
+        }
+        assert!(fits > 1000 && mixed > 200, "{fits}, {mixed}");
     }
 
     #[test]

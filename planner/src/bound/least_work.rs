@@ -55,7 +55,7 @@ impl LeastWork {
     /// m microbatches of b sequences on p pipeline ranks, t tensor and c context ranks, F and f the FLOPs of all layers and of
     /// the smallest of L blocks for a sequence, R the highest rate of a GPU. A rank has its share of the products or more,
     /// whichever scheme divides them, and no product exceeds the rate that large ones reach: this is never above
-    /// `layout_bound`.
+    /// `pipeline_bound`.
     pub fn bound(&self, layout: &Candidate) -> Seconds {
         if self.is_measured { Seconds::ZERO } else { self.time(layout) * (1.0 - ROUNDING) }
     }

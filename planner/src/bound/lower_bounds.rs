@@ -11,6 +11,7 @@ use super::update_time::update_bound;
 use crate::candidate::Candidate;
 use crate::cost::CostModel;
 use trainwright_lower::memory::fixed_overhead;
+use trainwright_sim::Deadlock;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -27,8 +28,24 @@ impl<'a> LowerBounds<'a> {
     }
 
     /// A time that no step of a candidate with this layout is below.
-    pub fn layout(&self, layout: &Candidate) -> Seconds {
-        layout_bound(self.model.question, layout, self.model.of_layout(layout))
+    ///
+    /// # Errors
+    /// `Deadlock` if a block's ops wait for each other.
+    pub fn layout(&self, layout: &Candidate) -> Result<Seconds, Deadlock> {
+        Ok(layout_bound(self.model.question, layout, self.model.least_block_times(layout)?))
+    }
+
+    /// A time that no step of a candidate with this one's layout and pipeline is below, whatever its state.
+    pub fn pipeline(&self, candidate: &Candidate) -> Seconds {
+        pipeline_bound(&self.model, candidate) * (1.0 - ROUNDING)
+    }
+
+    /// What the passes of a step take at least in their order, in a candidate with this one's layout and pipeline.
+    pub fn passes_in_order(&self, candidate: &Candidate, plan: &Plan) -> Seconds {
+        let messages = MessagePath::of(&self.model, plan);
+        let ordered = OrderedWork::of(&self.model, &self.orders, candidate, &messages, Seconds::ZERO);
+        let in_order = ordered.map_or(Seconds::ZERO, |ordered| ordered.time(Seconds::ZERO, None));
+        pipeline_bound(&self.model, candidate).max(in_order)
     }
 
     /// A time that no step of `candidate` is below, whichever partition and recomputation is chosen for it. `plan` has no
@@ -75,7 +92,11 @@ impl<'a> LowerBounds<'a> {
                     candidate,
                     &Sent::known(&self.model, &self.sent, candidate, plan),
                 );
-                self.with_update(passes_bound(&self.model, candidate, plan) + around, candidate, plan)
+                self.with_update(
+                    passes_bound(&self.model, &self.orders, candidate, plan) + around,
+                    candidate,
+                    plan,
+                )
             }
             false => Seconds::ZERO,
         }
@@ -94,7 +115,8 @@ impl<'a> LowerBounds<'a> {
         parameters.gpu_state(plan) * share + fixed_overhead(plan)
     }
 
-    fn with_update(&self, pipeline: Seconds, candidate: &Candidate, plan: &Plan) -> Seconds {
+    /// A time that no step of `candidate` is below whose passes take `pipeline` at least.
+    pub fn with_update(&self, pipeline: Seconds, candidate: &Candidate, plan: &Plan) -> Seconds {
         (pipeline + self.update(candidate, plan)) * (1.0 - ROUNDING)
     }
 

@@ -1,5 +1,6 @@
 //! What the order of a candidate's passes makes of their work.
 
+use super::longest_paths::Passes;
 use super::message_path::MessagePath;
 use super::pass_order::{Blocks, Line, OrderBound, Parts};
 use crate::candidate::Candidate;
@@ -8,11 +9,26 @@ use crate::space::recompute_choices;
 use std::sync::Arc;
 use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::schedule::PipelineShape;
-use trainwright_spec::schedule::ideal::{self, PassTimes, Times};
+use trainwright_spec::schedule::ideal::PassTimes;
 use trainwright_spec::units::Seconds;
 
-/// The means of schedules' paths that are known, by what they are made for.
-pub(super) type KnownOrders = SharedCache<(PipelineKey, Parts), Arc<OrderBound>>;
+/// What is known of schedules' orders.
+#[derive(Default)]
+pub(super) struct KnownOrders {
+    /// The passes of each pipeline, behind what they wait for; `None` if some wait for each other.
+    passes: SharedCache<PipelineKey, Option<Arc<Passes>>>,
+    /// The means of paths by what they are made for.
+    bounds: SharedCache<(PipelineKey, Parts), Arc<OrderBound>>,
+}
+
+impl KnownOrders {
+    fn passes(&self, model: &CostModel, candidate: &Candidate, shape: PipelineShape) -> Option<Arc<Passes>> {
+        self.passes.get_or((candidate.schedule, shape), || {
+            let lists = model.pipelines.lists(candidate.schedule, shape);
+            Passes::of(&lists, shape.stages()).map(Arc::new)
+        })
+    }
+}
 
 /// What the order of a candidate's passes makes of the work of a microbatch: see `pass_order`.
 ///
@@ -59,9 +75,10 @@ impl OrderedWork {
         };
         let message = messages.least();
         let parts = Parts::of(&blocks, message);
-        let order = known.get_or(((candidate.schedule, shape), parts), || {
+        let order = known.bounds.get_or(((candidate.schedule, shape), parts), || {
             let lists = model.pipelines.lists(candidate.schedule, shape);
-            Arc::new(OrderBound::of(&lists, shape.stages(), blocks.count(), parts))
+            let passes = known.passes(model, candidate, shape);
+            Arc::new(OrderBound::of(&lists, passes.as_deref(), shape.stages(), blocks.count(), parts))
         });
         let work = model.of(candidate).least_time(question);
         let schedule = candidate.schedule();
@@ -87,14 +104,22 @@ fn elementwise_min(a: PassTimes, b: PassTimes) -> PassTimes {
 }
 
 /// The time of the passes of one plan of a candidate in the order of its schedule, with the fastest of its messages.
-pub(super) fn passes_bound(model: &CostModel, candidate: &Candidate, plan: &Plan) -> Seconds {
+///
+/// Of a long step that of a shorter one and the busiest rank's work for the microbatches that it lacks. Zero if the passes wait for
+/// each other.
+pub(super) fn passes_bound(
+    model: &CostModel,
+    known: &KnownOrders,
+    candidate: &Candidate,
+    plan: &Plan,
+) -> Seconds {
     let shape = candidate.shape(model.question.job.global_batch);
-    let times = Times {
-        stages: stage_times(model, candidate, plan),
-        transfer: MessagePath::of(model, plan).least(),
-        ..Times::equal(shape, PassTimes::unit())
-    };
-    makespan(model, candidate, shape, times)
+    let few = enough_microbatches(candidate, shape);
+    let shorter = PipelineShape { microbatches: few, ..shape };
+    let Some(passes) = known.passes(model, candidate, shorter) else { return Seconds::ZERO };
+    let times = stage_times(model, candidate, plan);
+    let (makespan, busiest) = passes.makespan(&times, MessagePath::of(model, plan).least());
+    makespan + busiest / few as f64 * (shape.microbatches - few) as f64
 }
 
 /// The rank whose passes take most of all, and the one whose passes take least.
@@ -135,17 +160,4 @@ fn stage_times(model: &CostModel, candidate: &Candidate, plan: &Plan) -> Vec<Pas
 
 fn plus(a: PassTimes, b: PassTimes) -> PassTimes {
     PassTimes { forward: a.forward + b.forward, input: a.input + b.input, weight: a.weight + b.weight }
-}
-
-/// The time of a step's passes in the order of their schedule; of a long one that of a shorter one and
-/// the busiest rank's work for the microbatches that it lacks. Zero if the passes wait for each other.
-fn makespan(model: &CostModel, candidate: &Candidate, shape: PipelineShape, times: Times) -> Seconds {
-    let few = enough_microbatches(candidate, shape);
-    let shorter = PipelineShape { microbatches: few, ..shape };
-    let times = Times { microbatches: vec![1.0; few], ..times };
-    let Ok(run) = ideal::run(&model.pipelines.lists(candidate.schedule, shorter), &times) else {
-        return Seconds::ZERO;
-    };
-    let busiest = run.work.iter().copied().fold(Seconds::ZERO, Seconds::max) / few as f64;
-    run.makespan + busiest * (shape.microbatches - few) as f64
 }

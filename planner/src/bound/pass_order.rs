@@ -138,18 +138,24 @@ pub(super) struct OrderBound {
 }
 
 impl OrderBound {
-    /// For this many stages and blocks.
-    pub fn of(lists: &ActionLists, stages: usize, blocks: usize, parts: Parts) -> Self {
+    /// For lists, their passes if those do not wait for each other, and this many stages and blocks.
+    pub fn of(
+        lists: &ActionLists,
+        passes: Option<&Passes>,
+        stages: usize,
+        blocks: usize,
+        parts: Parts,
+    ) -> Self {
         let times = parts.times();
         let paths = paths(lists, stages);
         let mut means = vec![mean(&paths, &vec![1.0; paths.len()], stages)];
         if let Some(weights) = equalising(&paths, stages, times) {
             means.push(mean(&paths, &weights, stages));
         }
-        if let Some(passes) = Passes::of(lists, stages) {
+        if let Some(passes) = passes {
             let anywhere = Free::anywhere(stages, blocks);
             let on_its_rank = Free::on_its_rank(lists, stages, blocks, parts.ends());
-            means.extend([anywhere, on_its_rank].map(|free| longest(&passes, &free, parts)));
+            means.extend([anywhere, on_its_rank].map(|free| longest(passes, &free, parts)));
         }
         Self { means }
     }
@@ -400,7 +406,9 @@ mod tests {
 
     fn bound(schedule: &dyn Schedule, shape: PipelineShape, blocks: &Blocks) -> f64 {
         let parts = Parts::of(blocks, Seconds::ZERO);
-        let bound = OrderBound::of(&schedule.lists(shape), shape.stages(), blocks.count(), parts);
+        let lists = schedule.lists(shape);
+        let passes = Passes::of(&lists, shape.stages());
+        let bound = OrderBound::of(&lists, passes.as_ref(), shape.stages(), blocks.count(), parts);
         let lines = bound.lines(blocks, Seconds::ZERO, &|stage| schedule.rank_of(stage, shape));
         lines.into_iter().map(|line| line.time(None).get()).fold(0.0, f64::max)
     }

@@ -12,13 +12,15 @@ pub(super) const ROUNDING: f64 = 1e-6;
 ///
 /// T = max(m W / p, m ⌈L / p⌉ t)
 ///
-/// m microbatches of W work on p ranks, L blocks of t at least: some rank has its share of the work, and whole blocks.
-pub(super) fn layout_bound(question: &Question, layout: &Candidate, cost: &ModelCost) -> Seconds {
+/// m microbatches of W work on p ranks, L blocks of t at least: some rank has its share of the work, and whole blocks. `times`
+/// are what a block takes at least, by run.
+pub(super) fn layout_bound(question: &Question, layout: &Candidate, times: &[Seconds]) -> Seconds {
     let shape = layout.shape(question.job.global_batch);
-    let busiest = cost.least_time(question) * (1.0 / shape.ranks as f64);
+    let runs = question.model.blocks.iter().zip(times);
+    let work: Seconds = runs.map(|(run, time)| *time * run.count as f64).sum();
+    let least = times.iter().copied().reduce(Seconds::min).unwrap_or(Seconds::ZERO);
     let blocks = question.model.layers().div_ceil(shape.ranks) as f64;
-    busiest.max(cost.least_block(|block| block.time) * blocks)
-        * (shape.microbatches as f64 * (1.0 - ROUNDING))
+    (work * (1.0 / shape.ranks as f64)).max(least * blocks) * (shape.microbatches as f64 * (1.0 - ROUNDING))
 }
 
 /// The least time of a candidate's pipeline.
@@ -31,7 +33,8 @@ pub(super) fn layout_bound(question: &Question, layout: &Candidate, cost: &Model
 /// τ is what the first stage of a rank takes of that at least, one block's, but e the embedding's on the first rank, which may have
 /// nothing else there. With two copies of the stages, or steps that
 /// follow each other without a gap, only the work counts. In any case some rank has ⌈c L / p⌉ blocks of c copies, of
-/// which each runs m / c microbatches.
+/// which each runs m / c microbatches. Where passes may run jointly, work is what no other pass hides, and T ≥ m C / p: the
+/// collectives inside layers, C for a microbatch, share a stream.
 pub(super) fn pipeline_bound(model: &CostModel, candidate: &Candidate) -> Seconds {
     let (question, cost) = (model.question, model.of(candidate));
     let kind = model.pipelines.kind(candidate);
@@ -53,7 +56,8 @@ pub(super) fn pipeline_bound(model: &CostModel, candidate: &Candidate) -> Second
             work * (m / p) + first * ((p - 1.0) / p) + others * ((p - 1.0) * (p - 2.0) / (2.0 * p))
         }
     };
-    spread.max(most_blocks)
+    let exchanged = if kind.joint { cost.least_exchanged(question) * (m / p) } else { Seconds::ZERO };
+    spread.max(most_blocks).max(exchanged)
 }
 
 /// The least part of a layer's time that is forward, on any kind of node.

@@ -14,13 +14,20 @@ pub(crate) struct CachedCosts<'a> {
     costs: ClusterCosts<'a>,
     by_op: bool,
     /// By the ranks that take part, and what they do.
-    exchanges: Known<Vec<usize>, Exchange>,
+    exchanges: Arc<RwLock<HashMap<SomeRanks, Vec<OfRanks>>>>,
     /// Matrix products by device.
-    products: Known<usize, Product>,
+    products: Arc<RwLock<HashMap<(usize, Product), Cost>>>,
 }
 
-/// Costs by two keys: the outer one can be looked up without being owned.
-type Known<Outer, Inner> = Arc<RwLock<HashMap<Outer, HashMap<Inner, Cost>>>>;
+/// Number, first, second and last of some ranks: groups may have thousands, too many to read at every look-up.
+type SomeRanks = (usize, [usize; 3]);
+
+/// The exchanges of ranks that are known.
+#[derive(Debug, Clone)]
+struct OfRanks {
+    ranks: Vec<usize>,
+    costs: HashMap<Exchange, Cost>,
+}
 
 /// Module and pass of an op; `None` where costs do not depend on them.
 type OpName = Option<(String, Pass)>;
@@ -43,27 +50,43 @@ impl<'a> CachedCosts<'a> {
     }
 }
 
-/// The cost that is known, or that `find` finds.
-fn known<Outer, Borrowed, Inner>(
-    known: &Known<Outer, Inner>,
-    outer: &Borrowed,
-    inner: Inner,
-    find: impl FnOnce() -> Cost,
-) -> Cost
-where
-    Outer: std::borrow::Borrow<Borrowed> + std::hash::Hash + Eq,
-    Borrowed: ToOwned<Owned = Outer> + std::hash::Hash + Eq + ?Sized,
-    Inner: std::hash::Hash + Eq,
-{
-    let all = known.read().expect("no holder of the lock panics");
-    if let Some(found) = all.get(outer).and_then(|of_outer| of_outer.get(&inner)) {
-        return *found;
+fn some_of(ranks: &[usize]) -> SomeRanks {
+    let at = |index: usize| ranks.get(index).copied().unwrap_or_default();
+    (ranks.len(), [at(0), at(1), at(ranks.len().saturating_sub(1))])
+}
+
+impl CachedCosts<'_> {
+    /// The cost of an exchange that is known, or that `find` finds.
+    fn exchange(&self, ranks: &[usize], exchange: Exchange, find: impl FnOnce() -> Cost) -> Cost {
+        let some = some_of(ranks);
+        let is_of = |of: &OfRanks| of.ranks == ranks;
+        let known = self.exchanges.read().expect("no holder of the lock panics");
+        let found = known.get(&some).and_then(|all| all.iter().find(|of| is_of(of))?.costs.get(&exchange));
+        if let Some(cost) = found {
+            return *cost;
+        }
+        drop(known);
+        let cost = find();
+        let mut known = self.exchanges.write().expect("no holder of the lock panics");
+        let all = known.entry(some).or_default();
+        let at = all.iter().position(is_of).unwrap_or_else(|| {
+            all.push(OfRanks { ranks: ranks.to_vec(), costs: HashMap::new() });
+            all.len() - 1
+        });
+        all[at].costs.insert(exchange, cost);
+        cost
     }
-    drop(all);
-    let found = find();
-    let mut all = known.write().expect("no holder of the lock panics");
-    all.entry(outer.to_owned()).or_default().insert(inner, found);
-    found
+
+    /// The same of a product.
+    fn product(&self, device: usize, product: Product, find: impl FnOnce() -> Cost) -> Cost {
+        let key = (device, product);
+        if let Some(cost) = self.products.read().expect("no holder of the lock panics").get(&key) {
+            return *cost;
+        }
+        let cost = find();
+        self.products.write().expect("no holder of the lock panics").insert(key, cost);
+        cost
+    }
 }
 
 impl Costs for CachedCosts<'_> {
@@ -72,16 +95,16 @@ impl Costs for CachedCosts<'_> {
         match query.work {
             QueryWork::Collective { kind, bytes, call, group } => {
                 let exchange = (self.name(query), Ok((kind, call)), bytes.get().to_bits());
-                known(&self.exchanges, group.ranks.as_slice(), exchange, find)
+                self.exchange(&group.ranks, exchange, find)
             }
             QueryWork::Message { bytes, to, blocking } => {
                 let exchange = (self.name(query), Err(blocking), bytes.get().to_bits());
-                known(&self.exchanges, [query.rank, to].as_slice(), exchange, find)
+                self.exchange(&[query.rank, to], exchange, find)
             }
             QueryWork::Kernel(&Kernel::Gemm { count, m, n, k, precision, adds_to }) => {
                 let added = adds_to.map(|bytes| bytes.get().to_bits());
                 let product = (self.name(query), [count, m, n, k], (precision, added));
-                known(&self.products, &self.costs.device(query.rank), product, find)
+                self.product(self.costs.device(query.rank), product, find)
             }
             _ => find(),
         }

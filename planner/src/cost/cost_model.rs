@@ -2,7 +2,7 @@
 
 use super::cached_costs::CachedCosts;
 use super::layer_cost::ModelCost;
-use super::layout_costs::{Alternatives, ByKind, LayoutCosts};
+use super::layout_costs::{Alternatives, ByKind, LayoutCosts, least_block_times};
 use super::outlooks::Outlooks;
 use super::pipelines::Pipelines;
 use crate::candidate::Candidate;
@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use trainwright_sim::Deadlock;
 use trainwright_spec::model::{BlockRun, Mlp};
 use trainwright_spec::plan::Plan;
+use trainwright_spec::units::Seconds;
 
 /// The costs of a question's candidates.
 pub(crate) struct CostModel<'a> {
@@ -57,6 +58,15 @@ impl<'a> CostModel<'a> {
         self.alternatives(layout).map(|_| ())
     }
 
+    /// By run of the model, what a block takes at least in a layout, however its passes run.
+    ///
+    /// # Errors
+    /// As `compute`.
+    pub fn least_block_times(&self, layout: &Candidate) -> Result<&[Seconds], Deadlock> {
+        let compute = |first: &Candidate| least_block_times(self.question, first, self.may_join, &self.costs);
+        self.layers.blocks_or(layout, compute)
+    }
+
     fn alternatives(&self, candidate: &Candidate) -> Result<&Alternatives, Deadlock> {
         let compute = |first: &Candidate| Alternatives::new(self.question, first, self.may_join, &self.costs);
         self.layers.get_or(candidate, compute)
@@ -81,11 +91,6 @@ impl<'a> CostModel<'a> {
     fn of_passes(&self, candidate: &Candidate, joint: bool) -> &ByKind {
         let alternatives = self.alternatives(candidate);
         alternatives.expect("a layer's ops do not wait for each other").of_passes(joint)
-    }
-
-    /// The least layer costs of the candidates with a layout.
-    pub fn of_layout(&self, layout: &Candidate) -> &ModelCost {
-        &self.of_passes(layout, true).least
     }
 
     /// What is known of the errors of a candidate's forecasts.

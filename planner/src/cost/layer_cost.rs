@@ -19,6 +19,8 @@ pub(crate) struct LayerCost {
     /// The half of backward that makes the input's gradient, where it runs in halves; the other half takes the rest or
     /// more.
     pub input: Seconds,
+    /// Of passes that may run jointly: what the collectives inside the layer take, forward and backward.
+    pub exchanged: Seconds,
     /// Activations kept in between.
     pub kept: Bytes,
     /// What is held between the halves of backward, where it runs in halves.
@@ -51,6 +53,7 @@ impl LayerCost {
             time: self.time.min(other.time),
             forward: self.forward.min(other.forward),
             input: self.input.min(other.input),
+            exchanged: self.exchanged.min(other.exchanged),
             ..*self
         }
     }
@@ -88,11 +91,20 @@ impl ModelCost {
 
     /// The least time of all layers of the model together.
     pub fn least_time(&self, question: &Question) -> Seconds {
+        self.least_of(question, |layer| layer.time)
+    }
+
+    /// The least that collectives inside all layers of the model take together, where passes may run jointly.
+    pub fn least_exchanged(&self, question: &Question) -> Seconds {
+        self.least_of(question, |layer| layer.exchanged)
+    }
+
+    fn least_of(&self, question: &Question, time: impl Fn(&LayerCost) -> Seconds) -> Seconds {
         let runs = question.model.blocks.iter().zip(&self.blocks);
-        let least = |costs: &[LayerCost]| costs.iter().map(|cost| cost.time).reduce(Seconds::min);
+        let least = |costs: &[LayerCost]| costs.iter().map(&time).reduce(Seconds::min);
         let blocks: Seconds =
             runs.map(|(run, costs)| least(costs).unwrap_or(Seconds::ZERO) * run.count as f64).sum();
-        blocks + self.embedding.time + self.head.time
+        blocks + time(&self.embedding) + time(&self.head)
     }
 
     /// Forward of all layers together.

@@ -1,6 +1,7 @@
 //! The layers' costs of every layout, each distinct one computed by lowering and timing its segments when it is first asked
 //! for.
 
+use super::joint_passes::{hide_collectives, hide_exchanges};
 use super::layer_cost::{LayerCost, ModelCost};
 use crate::candidate::Candidate;
 use crate::question::Question;
@@ -8,12 +9,12 @@ use crate::space::recompute_choices;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use trainwright_lower::StageCost;
-use trainwright_sim::costs::Costs;
+use trainwright_sim::costs::{Costs, Query};
 use trainwright_sim::{Deadlock, step_time};
 use trainwright_spec::mesh::{Mesh, RankOrder};
-use trainwright_spec::plan::Plan;
+use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Axis, Call, Group, Op, Program, RankProgram, Segment, Work};
+use trainwright_spec::program::{Axis, Call, Group, Op, Program, RankProgram, Segment, Stream, Work};
 use trainwright_spec::units::Seconds;
 
 /// What layer costs depend on: a layout whose data axis has no bearing, and whose pipeline only has if there is one.
@@ -46,15 +47,23 @@ impl ByKind {
     }
 }
 
-/// The layers' costs of every layout, once they were asked for; each with the first layout that has them.
-pub(crate) struct LayoutCosts(BTreeMap<Key, (Candidate, OnceLock<Result<Alternatives, Deadlock>>)>);
+/// The layers' costs of every layout, once they were asked for.
+pub(crate) struct LayoutCosts(BTreeMap<Key, CostsOfKey>);
+
+/// The costs of layouts with the same key.
+struct CostsOfKey {
+    /// The first of them.
+    first: Candidate,
+    blocks: OnceLock<Result<Vec<Seconds>, Deadlock>>,
+    layers: OnceLock<Result<Alternatives, Deadlock>>,
+}
 
 /// The costs of one layout in the two ways in which passes may run.
 pub(super) struct Alternatives {
     /// Each by itself.
     alone: ByKind,
-    /// With another one that hides all communication; `None` if the question has no such passes.
-    hidden: Option<ByKind>,
+    /// With another one that hides exchanges of tokens; `None` if the question has no such passes.
+    joint: Option<ByKind>,
 }
 
 impl Alternatives {
@@ -68,18 +77,16 @@ impl Alternatives {
         may_join: bool,
         costs: &C,
     ) -> Result<Self, Deadlock> {
-        let by_kind = |hidden: bool| {
-            let on = |kind: usize| model_cost(question, candidate, costs, kind, hidden);
-            let kinds = (0..=question.cluster.others.len()).map(on).collect::<Result<_, Deadlock>>();
-            kinds.map(ByKind::of)
-        };
-        let hidden = if may_join { Some(by_kind(true)?) } else { None };
-        Ok(Self { alone: by_kind(false)?, hidden })
+        let on = |kind: usize| model_costs(question, candidate, costs, kind, may_join);
+        let kinds = (0..=question.cluster.others.len()).map(on).collect::<Result<Vec<_>, Deadlock>>()?;
+        let (alone, joint): (Vec<ModelCost>, Vec<Option<ModelCost>>) = kinds.into_iter().unzip();
+        let joint = joint.into_iter().collect::<Option<Vec<ModelCost>>>();
+        Ok(Self { alone: ByKind::of(alone), joint: joint.map(ByKind::of) })
     }
 
     /// The costs of passes that may hide each other's communication, if `joint`.
     pub fn of_passes(&self, joint: bool) -> &ByKind {
-        self.hidden.as_ref().filter(|_| joint).unwrap_or(&self.alone)
+        self.joint.as_ref().filter(|_| joint).unwrap_or(&self.alone)
     }
 }
 
@@ -88,7 +95,8 @@ impl LayoutCosts {
     pub fn new(layouts: &[Candidate]) -> Self {
         let mut costs = BTreeMap::new();
         for layout in layouts {
-            costs.entry(key(layout)).or_insert_with(|| (*layout, OnceLock::new()));
+            let new = || CostsOfKey { first: *layout, blocks: OnceLock::new(), layers: OnceLock::new() };
+            costs.entry(key(layout)).or_insert_with(new);
         }
         Self(costs)
     }
@@ -108,91 +116,209 @@ impl LayoutCosts {
         candidate: &Candidate,
         compute: impl FnOnce(&Candidate) -> Result<Alternatives, Deadlock>,
     ) -> Result<&Alternatives, Deadlock> {
-        let (first, costs) = &self.0[&key(candidate)];
-        costs.get_or_init(|| compute(first)).as_ref().map_err(Clone::clone)
+        let CostsOfKey { first, layers, .. } = &self.0[&key(candidate)];
+        layers.get_or_init(|| compute(first)).as_ref().map_err(Clone::clone)
+    }
+
+    /// The least times of a candidate's blocks by run, likewise.
+    ///
+    /// # Errors
+    /// Those of `compute`.
+    pub(super) fn blocks_or(
+        &self,
+        candidate: &Candidate,
+        compute: impl FnOnce(&Candidate) -> Result<Vec<Seconds>, Deadlock>,
+    ) -> Result<&[Seconds], Deadlock> {
+        let CostsOfKey { first, blocks, .. } = &self.0[&key(candidate)];
+        blocks.get_or_init(|| compute(first)).as_deref().map_err(Clone::clone)
     }
 }
 
-fn model_cost(
+/// By run of the model, what a block takes at least in a candidate's layout: a small part of what all its costs are made of.
+///
+/// No recomputation makes a block faster, as a test holds of every model.
+///
+/// # Errors
+/// `Deadlock` if a block's ops wait for each other.
+pub(super) fn least_block_times(
+    question: &Question,
+    candidate: &Candidate,
+    may_join: bool,
+    costs: &impl Costs,
+) -> Result<Vec<Seconds>, Deadlock> {
+    let plan = candidate.plan(question, Vec::new());
+    let mut choices = recompute_choices(question);
+    if choices.contains(&Recompute::None) {
+        choices = vec![Recompute::None];
+    }
+    let mut least = vec![Seconds::new(f64::INFINITY); question.model.blocks.len()];
+    for kind in 0..=question.cluster.others.len() {
+        let mut timer = PassTimer { costs, rank: question.cluster.first_of(kind), groups: BTreeMap::new() };
+        for (run, least) in question.model.blocks.iter().zip(&mut least) {
+            for choice in &choices {
+                let StageCost { forward, backward, input, .. } =
+                    StageCost::of_block(&plan, &run.block, *choice);
+                let time = match may_join {
+                    true => {
+                        let segments =
+                            [forward, backward, input].map(|segment| timer.program(&plan, segment));
+                        let [_, PassCosts { forward, backward, .. }] = timer.passes(segments, true)?;
+                        forward + backward
+                    }
+                    false => {
+                        let [forward, backward] =
+                            [forward, backward].map(|segment| timer.program(&plan, segment));
+                        timer.time(&forward)? + timer.time(&backward)?
+                    }
+                };
+                *least = least.min(time);
+            }
+        }
+    }
+    Ok(least)
+}
+
+/// The costs of passes by themselves on a kind of node, and of joint ones if there may be some.
+fn model_costs(
     question: &Question,
     candidate: &Candidate,
     costs: &impl Costs,
     kind: usize,
-    hidden: bool,
-) -> Result<ModelCost, Deadlock> {
-    let rank = question.cluster.first_of(kind);
+    may_join: bool,
+) -> Result<(ModelCost, Option<ModelCost>), Deadlock> {
     let mut plan = candidate.plan(question, Vec::new());
-    let experts_apart = plan.mesh.experts_apart();
-    let mut groups = BTreeMap::new();
-    let mut cost = |plan: &Plan, stage: StageCost| {
-        let mut time = |mut segment: Segment| {
-            if hidden {
-                hide_communication(&mut segment);
-            }
-            segment_time(plan, segment, (rank, &mut groups), costs)
-        };
-        let (forward, backward) = (time(stage.forward)?, time(stage.backward)?);
-        let input = time(stage.input)?.min(backward);
-        let time = forward + backward;
-        let routed = if experts_apart { stage.routed } else { 0 };
-        let StageCost { kept, between, peak, parameters, .. } = stage;
-        Ok(LayerCost { time, forward, input, kept, between, peak, parameters, routed })
+    let mut times = PassTimer { costs, rank: question.cluster.first_of(kind), groups: BTreeMap::new() };
+    let mut cost = |plan: &Plan, stage: StageCost| -> Result<[LayerCost; 2], Deadlock> {
+        let routed = if plan.mesh.experts_apart() { stage.routed } else { 0 };
+        let StageCost { forward, backward, input, kept, between, peak, parameters, .. } = stage;
+        let segments = [forward, backward, input].map(|segment| times.program(plan, segment));
+        let ways = times.passes(segments, may_join)?;
+        Ok(ways.map(|PassCosts { forward, backward, input, exchanged }| LayerCost {
+            time: forward + backward,
+            forward,
+            input,
+            exchanged,
+            kept,
+            between,
+            peak,
+            parameters,
+            routed,
+        }))
     };
     let choices = recompute_choices(question);
-    let blocks = question.model.blocks.iter().map(|run| {
-        let of_choice = |choice| cost(&plan, StageCost::of_block(&plan, &run.block, choice));
-        choices.iter().copied().map(of_choice).collect()
-    });
-    let blocks = blocks.collect::<Result<_, Deadlock>>()?;
+    let mut blocks: [Vec<Vec<LayerCost>>; 2] = Default::default();
+    for run in &question.model.blocks {
+        let of_choice = |choice: &Recompute| cost(&plan, StageCost::of_block(&plan, &run.block, *choice));
+        let of_choices = choices.iter().map(of_choice).collect::<Result<Vec<_>, Deadlock>>()?;
+        for (way, blocks) in blocks.iter_mut().enumerate() {
+            blocks.push(of_choices.iter().map(|costs| costs[way]).collect());
+        }
+    }
     let embedding = cost(&plan, StageCost::of_embedding(&plan))?;
     let head = cost(&plan, StageCost::of_head(&plan))?;
     plan.mesh.pipeline = 1;
-    let with_embedding = StageCost::of_head(&plan);
-    let head_with_embedding = LayerCost { parameters: with_embedding.parameters, ..head };
-    Ok(ModelCost { blocks, embedding, head, head_with_embedding })
+    let with_embedding = StageCost::of_head(&plan).parameters;
+    let mut ways = blocks.into_iter().zip(embedding).zip(head).map(|((blocks, embedding), head)| ModelCost {
+        blocks,
+        embedding,
+        head,
+        head_with_embedding: LayerCost { parameters: with_embedding, ..head },
+    });
+    let alone = ways.next().expect("there are two ways");
+    Ok((alone, ways.next().filter(|_| may_join)))
 }
 
-/// Lets communication take no time.
-fn hide_communication(segment: &mut Segment) {
-    for op in &mut segment.ops {
-        if matches!(op.work, Work::Collective { .. }) {
-            op.work = Work::Process(Seconds::ZERO);
+/// What the passes of a layer take.
+#[derive(Clone, Copy)]
+struct PassCosts {
+    forward: Seconds,
+    backward: Seconds,
+    input: Seconds,
+    exchanged: Seconds,
+}
+
+/// Times the passes of layers on a global rank that works by itself.
+struct PassTimer<'a, C> {
+    costs: &'a C,
+    rank: usize,
+    /// Its groups that are known.
+    groups: BTreeMap<Axis, Group>,
+}
+
+impl<C: Costs> PassTimer<'_, C> {
+    /// Forward, backward and the first half of backward, by themselves; and what they take at least jointly with others, if they
+    /// may.
+    fn passes(&self, segments: [Program; 3], may_join: bool) -> Result<[PassCosts; 2], Deadlock> {
+        let time = |program: &Program| self.time(program);
+        let [mut forward, mut backward, mut input] = segments;
+        let whole = time(&backward)?;
+        let alone = PassCosts {
+            forward: time(&forward)?,
+            backward: whole,
+            input: time(&input)?.min(whole),
+            exchanged: Seconds::ZERO,
+        };
+        if !may_join {
+            return Ok([alone; 2]);
+        }
+        let exchanged = self.in_layers(&forward) + self.in_layers(&backward);
+        let mut without = |hide: fn(&mut Segment)| -> Result<[Seconds; 3], Deadlock> {
+            let all = [&mut forward, &mut backward, &mut input];
+            let timed = all.map(|program| {
+                hide(&mut program.segments[0]);
+                time(program)
+            });
+            let [forward, backward, input] = timed;
+            Ok([forward?, backward?, input?])
+        };
+        let [forward, whole, input] = without(hide_exchanges)?;
+        let [_, kernels, kernels_of_input] = without(hide_collectives)?;
+        // What is between two kernels of the whole pass may be at an end of a half, where another pass hides it.
+        let halves = input + (kernels - kernels_of_input).max(Seconds::ZERO);
+        let backward = whole.min(halves);
+        Ok([alone, PassCosts { forward, backward, input: input.min(backward), exchanged }])
+    }
+
+    fn time(&self, program: &Program) -> Result<Seconds, Deadlock> {
+        step_time(program, self.costs).map(Seconds::from)
+    }
+
+    /// The time of all collectives inside the layer.
+    fn in_layers(&self, program: &Program) -> Seconds {
+        let ops = program.segments[0].ops.iter();
+        let collectives =
+            ops.filter(|op| op.stream == Stream::Layer && matches!(op.work, Work::Collective { .. }));
+        let queries = collectives.filter_map(|op| Query::of(program, &program.ranks[0], op));
+        queries.map(|query| self.costs.cost(&query).time).sum()
+    }
+
+    /// A segment as all that the rank runs.
+    fn program(&mut self, plan: &Plan, segment: Segment) -> Program {
+        let uses = |axis: Axis| {
+            let on = |op: &Op| matches!(&op.work, Work::Collective { axis: used, .. } if *used == axis);
+            segment.ops.iter().any(on)
+        };
+        let mut groups = Vec::new();
+        let group_of = Axis::ALL.map(|axis| {
+            (uses(axis) && plan.mesh.size(axis) > 1).then(|| {
+                let group = || Group { axis, ranks: plan.mesh.group(self.rank, axis), members: vec![0] };
+                groups.push(self.groups.entry(axis).or_insert_with(group).clone());
+                groups.len() - 1
+            })
+        });
+        Program {
+            segments: vec![segment],
+            stages: Vec::new(),
+            ranks: vec![RankProgram {
+                rank: self.rank,
+                stands_for: plan.mesh.ranks(),
+                pipeline_rank: 0,
+                pipeline: vec![0],
+                groups: group_of,
+                resident: Vec::new(),
+                calls: vec![Call { segment: 0, action: None, joint: false }],
+            }],
+            groups,
         }
     }
-}
-
-/// How long a segment takes on a global rank that works by itself.
-fn segment_time(
-    plan: &Plan,
-    segment: Segment,
-    (rank, known): (usize, &mut BTreeMap<Axis, Group>),
-    costs: &impl Costs,
-) -> Result<Seconds, Deadlock> {
-    let uses = |axis: Axis| {
-        let on = |op: &Op| matches!(&op.work, Work::Collective { axis: used, .. } if *used == axis);
-        segment.ops.iter().any(on)
-    };
-    let mut groups = Vec::new();
-    let group_of = Axis::ALL.map(|axis| {
-        (uses(axis) && plan.mesh.size(axis) > 1).then(|| {
-            let group = || Group { axis, ranks: plan.mesh.group(rank, axis), members: vec![0] };
-            groups.push(known.entry(axis).or_insert_with(group).clone());
-            groups.len() - 1
-        })
-    });
-    let program = Program {
-        segments: vec![segment],
-        stages: Vec::new(),
-        ranks: vec![RankProgram {
-            rank,
-            stands_for: plan.mesh.ranks(),
-            pipeline_rank: 0,
-            pipeline: vec![0],
-            groups: group_of,
-            resident: Vec::new(),
-            calls: vec![Call { segment: 0, action: None, joint: false }],
-        }],
-        groups,
-    };
-    step_time(&program, costs).map(Seconds::from)
 }

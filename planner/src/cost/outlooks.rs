@@ -5,7 +5,7 @@ use crate::question::Question;
 use crate::risk::Outlook;
 use std::collections::HashMap;
 use trainwright_sim::likeness::kind;
-use trainwright_spec::calibration::ranges::{Kind, Spread};
+use trainwright_spec::calibration::residuals::{Kind, Spread};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::precision::Precision;
 

@@ -1,7 +1,8 @@
 //! Branch and bound: by increasing lower bound, layouts are opened, candidates bounded tightly, and solved.
 //!
-//! The costs of a layout's layers are computed when it is bounded. Where there are more layouts than are bounded at a time, the
-//! most promising come first, and candidates of these are solved before the next are bounded.
+//! A layout is bounded by the times of its blocks; all costs of its layers are computed when it is opened, its pipelines are
+//! bounded before their candidates. Where there are more layouts than are bounded at a time, the most promising come first, and
+//! candidates of these are solved before the next are bounded.
 
 use super::candidate_trial::Trial;
 use super::search_space::SearchSpace;
@@ -10,6 +11,7 @@ use crate::verdict::{PlannerError, Progress};
 use rayon::prelude::*;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::ops::Range;
 use trainwright_sim::Stop;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
@@ -107,24 +109,28 @@ pub(crate) struct Explored {
     pub bound: Option<Seconds>,
 }
 
-/// A part of the space.
-#[derive(Clone)]
+/// A part of the space. Small: there may be millions, so candidates are made when they are looked at.
+#[derive(Clone, Copy)]
 struct Branch {
     bound: Seconds,
-    /// Layout and candidate of it, for ties.
-    position: (usize, usize),
+    /// Which layout.
+    layout: u32,
+    /// Which of its candidates, or the first of several.
+    position: u32,
     part: Part,
 }
 
 /// What a branch holds.
-#[derive(Clone)]
+#[derive(Clone, Copy, PartialEq)]
 enum Part {
-    /// All candidates with the layout of its position.
+    /// All candidates with its layout.
     Layout,
+    /// Those with its candidate's pipeline.
+    Pipeline,
     /// A candidate with its closed-form bound.
-    Candidate(Box<Candidate>),
+    Candidate,
     /// A candidate with its tight bound.
-    Tight(Box<Candidate>),
+    Tight,
 }
 
 impl PartialEq for Branch {
@@ -144,13 +150,14 @@ impl PartialOrd for Branch {
 impl Ord for Branch {
     /// The greatest has the lowest bound: it is the most promising.
     fn cmp(&self, other: &Self) -> Ordering {
-        other.bound.get().total_cmp(&self.bound.get()).then(other.position.cmp(&self.position))
+        let place = |branch: &Self| (branch.layout, branch.position);
+        other.bound.get().total_cmp(&self.bound.get()).then(place(other).cmp(&place(self)))
     }
 }
 
 /// What became of a branch.
 enum Step {
-    /// A layout's candidates that may fit, and those whose state does not, with what they need.
+    /// The parts of a branch, and of its candidates those whose state does not fit, with what they need.
     Opened(Vec<Branch>, Vec<(Bytes, Candidate)>),
     /// A layout or a candidate with a tighter bound.
     Tightened(Branch),
@@ -206,14 +213,14 @@ impl SearchSpace<'_> {
             let most = last.into_iter().chain(below).reduce(Seconds::min);
             for step in self.bound_layouts(&mut unbounded, goal, most)? {
                 match step {
-                    Step::Left(branch) => unbounded.push_front(branch.position.0),
+                    Step::Left(branch) => unbounded.push_front(branch.layout as usize),
                     Step::Tightened(branch) if most.is_none_or(|most| branch.bound < most) => {
                         heap.push(branch)
                     }
                     _ => {}
                 }
             }
-            let batch = next_batch(&mut heap, most, goal);
+            let batch = self.next_batch(&mut heap, most, goal);
             if batch.is_empty() && unbounded.is_empty() {
                 explored.ended = true;
                 break;
@@ -230,7 +237,7 @@ impl SearchSpace<'_> {
                         explored.add_infeasible_states(infeasible);
                     }
                     Step::Tightened(branch) if branch.bound.get().is_infinite() => {
-                        explored.add_infeasible_activations(branch)
+                        explored.add_infeasible_activations(self.candidate(&branch))
                     }
                     Step::Tightened(branch) if most.is_some_and(|most| branch.bound >= most) => {}
                     Step::Tightened(branch) | Step::Left(branch) => heap.push(branch),
@@ -275,7 +282,7 @@ impl SearchSpace<'_> {
         seen.chain(branches).chain(unbounded).reduce(Seconds::min)
     }
 
-    /// Bounds the next layouts that may be below `most` by their layers' costs; those that cannot be are dropped.
+    /// Bounds the next layouts that may be below `most` by their blocks' times; those that cannot be are dropped.
     fn bound_layouts(
         &self,
         unbounded: &mut VecDeque<usize>,
@@ -292,12 +299,11 @@ impl SearchSpace<'_> {
         }
         let bounded = |index: usize| {
             let layout = &self.legal.layouts[index];
-            let branch = |bound| Branch { bound, position: (index, 0), part: Part::Layout };
+            let branch = |bound| Branch { bound, layout: index as u32, position: 0, part: Part::Layout };
             if (goal.out_of_time)() {
                 return Ok(Step::Left(branch(self.least_times[index])));
             }
-            self.model().compute(layout)?;
-            let bound = self.model().outlook(layout).expected(self.bounds.layout(layout));
+            let bound = self.model().outlook(layout).expected(self.bounds.layout(layout)?);
             Ok(Step::Tightened(branch(bound.max(self.least_times[index]))))
         };
         next.into_par_iter().map(bounded).collect()
@@ -315,76 +321,104 @@ impl SearchSpace<'_> {
         if (goal.out_of_time)() {
             return Ok(Step::Left(branch));
         }
-        Ok(match &branch.part {
-            Part::Layout => self.open(&branch, goal, known, most, plan),
-            Part::Candidate(candidate) if goal.is_tight(candidate) => {
-                candidate.apply_to(plan);
-                let outlook = self.model().outlook(candidate);
-                let most = most.map(|most| most / outlook.time);
-                let bound = outlook.expected(self.bounds.tight(candidate, plan, most));
-                let part = Part::Tight(candidate.clone());
-                Step::Tightened(Branch { bound: bound.max(branch.bound), position: branch.position, part })
-            }
-            Part::Candidate(candidate) | Part::Tight(candidate) => {
-                match self.trial(candidate, most, goal.out_of_time)? {
-                    Some(trial) => {
-                        Step::Solved(Box::new(Seen { candidate: **candidate, bound: branch.bound, trial }))
-                    }
-                    None => Step::Left(branch),
-                }
-            }
+        let candidate = match branch.part {
+            Part::Layout => return self.open_layout(&branch, most),
+            Part::Pipeline => return Ok(self.open_pipeline(&branch, goal, known, most, plan)),
+            Part::Candidate | Part::Tight => self.candidate(&branch),
+        };
+        if branch.part == Part::Candidate && goal.is_tight(&candidate) {
+            candidate.apply_to(plan);
+            let outlook = self.model().outlook(&candidate);
+            let most = most.map(|most| most / outlook.time);
+            let bound = outlook.expected(self.bounds.tight(&candidate, plan, most));
+            return Ok(Step::Tightened(Branch {
+                bound: bound.max(branch.bound),
+                part: Part::Tight,
+                ..branch
+            }));
+        }
+        Ok(match self.trial(&candidate, most, goal.out_of_time)? {
+            Some(trial) => Step::Solved(Box::new(Seen { candidate, bound: branch.bound, trial })),
+            None => Step::Left(branch),
         })
     }
 
-    /// The candidates with a branch's layout that may be below `most` and are not `known`.
-    fn open(
+    /// The candidate of a branch that holds one.
+    fn candidate(&self, branch: &Branch) -> Candidate {
+        self.legal.candidates(&self.legal.layouts[branch.layout as usize]).at(branch.position as usize)
+    }
+
+    /// The pipelines of a branch's layout that may be below `most` with some state.
+    fn open_layout(&self, branch: &Branch, most: Option<Seconds>) -> Result<Step, PlannerError> {
+        let layout = &self.legal.layouts[branch.layout as usize];
+        self.model().compute(layout)?;
+        let (all, outlook) = (self.legal.candidates(layout), self.model().outlook(layout));
+        let pipeline = |positions: Range<usize>| {
+            let bound = outlook.expected(self.bounds.pipeline(&all.at(positions.start)));
+            let (bound, position) = (bound.max(branch.bound), positions.start as u32);
+            Branch { bound, position, part: Part::Pipeline, ..*branch }
+        };
+        let below = |branch: &Branch| most.is_none_or(|most| branch.bound < most);
+        Ok(Step::Opened(all.pipelines().map(pipeline).filter(below).collect(), Vec::new()))
+    }
+
+    /// The candidates with a branch's layout and pipeline that may be below `most` and are not `known`.
+    fn open_pipeline(
         &self,
-        layout: &Branch,
+        branch: &Branch,
         goal: &Goal,
         known: &[Candidate],
         most: Option<Seconds>,
         plan: &mut Plan,
     ) -> Step {
-        let index = layout.position.0;
-        let all = self.legal.candidates(&self.legal.layouts[index]).into_iter();
-        let known: Vec<&Candidate> =
-            known.iter().filter(|known| known.layout() == self.legal.layouts[index]).collect();
-        let wanted = |candidate: &Candidate| (goal.candidates)(candidate) && !known.contains(&candidate);
+        let layout = &self.legal.layouts[branch.layout as usize];
+        let all = self.legal.candidates(layout);
+        let positions = all.of_pipeline(branch.position as usize);
+        let first = all.at(positions.start);
+        first.apply_to(plan);
+        let passes = self.bounds.passes_in_order(&first, plan);
+        let (outlook, room) = (self.model().outlook(layout), self.mean_room(layout));
+        let known: Vec<&Candidate> = known.iter().filter(|known| known.layout() == *layout).collect();
         let (mut branches, mut infeasible) = (Vec::new(), Vec::new());
-        for (position, candidate) in all.filter(wanted).enumerate() {
-            let (bound, memory) = self.limits(&candidate, plan);
-            if memory > self.mean_room(&candidate) {
+        for position in positions {
+            let candidate = all.at(position);
+            if !(goal.candidates)(&candidate) || known.contains(&&candidate) {
+                continue;
+            }
+            candidate.apply_to(plan);
+            let memory = self.bounds.memory(&candidate, plan);
+            if memory > room {
                 infeasible.push((memory, candidate));
                 continue;
             }
-            let bound = bound.max(layout.bound);
+            let bound = outlook.expected(self.bounds.with_update(passes, &candidate, plan));
+            let bound = bound.max(branch.bound);
             if most.is_none_or(|most| bound < most) {
-                let part = Part::Candidate(Box::new(candidate));
-                branches.push(Branch { bound, position: (index, position), part });
+                branches.push(Branch { bound, position: position as u32, part: Part::Candidate, ..*branch });
             }
         }
         Step::Opened(branches, infeasible)
     }
-}
 
-/// The branches with the lowest bounds, as many as are worked on side by side; empty if no bound is below `most`.
-fn next_batch(heap: &mut BinaryHeap<Branch>, most: Option<Seconds>, goal: &Goal) -> Vec<Branch> {
-    let mut batch = Vec::new();
-    let mut work = 0;
-    let enough = if goal.looks.is_some() { BOUNDS } else { BATCH * BOUNDS };
-    while work < enough
-        && let Some(branch) = heap.peek()
-        && most.is_none_or(|most| branch.bound < most)
-    {
-        let is_solved = match &branch.part {
-            Part::Layout => false,
-            Part::Candidate(candidate) => !goal.is_tight(candidate),
-            Part::Tight(_) => true,
-        };
-        work += if is_solved { BOUNDS } else { 1 };
-        batch.extend(heap.pop());
+    /// The branches with the lowest bounds, as many as are worked on side by side; empty if no bound is below `most`.
+    fn next_batch(&self, heap: &mut BinaryHeap<Branch>, most: Option<Seconds>, goal: &Goal) -> Vec<Branch> {
+        let mut batch = Vec::new();
+        let mut work = 0;
+        let enough = if goal.looks.is_some() { BOUNDS } else { BATCH * BOUNDS };
+        while work < enough
+            && let Some(branch) = heap.peek()
+            && most.is_none_or(|most| branch.bound < most)
+        {
+            let is_solved = match branch.part {
+                Part::Layout | Part::Pipeline => false,
+                Part::Candidate => !goal.is_tight(&self.legal.layouts[branch.layout as usize]),
+                Part::Tight => true,
+            };
+            work += if is_solved { BOUNDS } else { 1 };
+            batch.extend(heap.pop());
+        }
+        batch
     }
-    batch
 }
 
 impl Explored {
@@ -399,11 +433,10 @@ impl Explored {
         }
     }
 
-    fn add_infeasible_activations(&mut self, branch: Branch) {
+    fn add_infeasible_activations(&mut self, candidate: Candidate) {
         self.activations_out_of_memory += 1;
-        if let (Part::Tight(candidate), true) = (branch.part, self.infeasible_activations.len() < REMEMBERED)
-        {
-            self.infeasible_activations.push(*candidate);
+        if self.infeasible_activations.len() < REMEMBERED {
+            self.infeasible_activations.push(candidate);
         }
     }
 }

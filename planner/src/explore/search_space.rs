@@ -89,7 +89,8 @@ impl<'a> SearchSpace<'a> {
     pub fn own(&self, seen: Vec<Seen>) -> Vec<Seen> {
         let is_own = |candidate: &Candidate| {
             let layout = candidate.layout();
-            self.legal.layouts.contains(&layout) && self.legal.candidates(&layout).contains(candidate)
+            self.legal.layouts.contains(&layout)
+                && self.legal.candidates(&layout).iter().any(|own| own == *candidate)
         };
         seen.into_iter().filter(|seen| is_own(&seen.candidate)).collect()
     }
@@ -111,7 +112,7 @@ impl<'a> SearchSpace<'a> {
 
     /// All candidates in the order of enumeration.
     pub fn candidates(&self) -> impl Iterator<Item = Candidate> {
-        self.legal.layouts.iter().flat_map(|layout| self.legal.candidates(layout))
+        self.legal.layouts.iter().flat_map(|layout| self.legal.candidates(layout).iter())
     }
 
     /// The mean over the cluster's GPUs of the memory that plans of a candidate may use.

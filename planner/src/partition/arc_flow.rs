@@ -12,8 +12,8 @@
 
 use super::outcome::Effort;
 use super::problem::Problem;
-use super::solver::{self, IntegerProgram, Relation};
 use super::split_network::{Path, SplitNetwork, plus};
+use crate::solver::{self, IntegerProgram, Relation};
 use trainwright_spec::units::Seconds;
 
 /// What became of the arcs.

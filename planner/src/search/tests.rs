@@ -35,9 +35,9 @@ fn fits(plan: &Plan, held: &[RankMemory], outlook: &Outlook) -> bool {
 /// What comes of every candidate, those included that the bounds exclude.
 fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
     for (index, layout) in space.legal.layouts.iter().enumerate() {
-        let layout_bound = space.model().outlook(layout).expected(space.bounds.layout(layout));
+        let pipeline = space.model().outlook(layout).expected(space.bounds.pipeline(layout));
         let least = space.least_times[index];
-        assert!(least <= layout_bound, "{layout:?}: {least} of its sizes, {layout_bound} of its layers");
+        assert!(least <= pipeline, "{layout:?}: {least} of its sizes, {pipeline} of its layers");
     }
     let candidates: Vec<Candidate> = space.candidates().collect();
     candidates
@@ -48,12 +48,21 @@ fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
                 let (bound, memory) = space.limits(candidate, plan);
                 let outlook = space.model().outlook(candidate);
                 let tight = outlook.expected(space.bounds.tight(candidate, plan, None));
-                let layout = outlook.expected(space.bounds.layout(candidate));
+                let layout = outlook.expected(space.bounds.layout(candidate).unwrap());
                 assert!(
                     layout <= bound * (1.0 + 1e-5),
                     "{candidate:?}: {layout} of the layout, {bound} of it"
                 );
                 assert!(bound <= tight, "{candidate:?}: {bound}, and a tight one of {tight}");
+                // Of all states of its pipeline, and of it by its order of passes.
+                let pipeline = outlook.expected(space.bounds.pipeline(candidate));
+                let passes = space.bounds.passes_in_order(candidate, plan);
+                let in_order = outlook.expected(space.bounds.with_update(passes, candidate, plan));
+                assert!(pipeline <= bound, "{candidate:?}: {pipeline} of the pipeline, {bound} of it");
+                assert!(
+                    bound <= in_order && in_order <= tight,
+                    "{candidate:?}: {in_order}, {bound}, {tight}"
+                );
                 let trial = space.trial(candidate, None, &|| false).unwrap().expect("nobody stops it");
                 if let Trial::Simulated { plan, expected, .. } = &trial {
                     let held = plan_memory(plan);
@@ -111,9 +120,16 @@ fn no_layout_beats_the_bound_of_its_sizes() {
             pins.concat().iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         let Ok(space) = SearchSpace::new(&question) else { continue };
         space.legal.layouts.par_iter().enumerate().for_each(|(index, layout)| {
-            let layout_bound = space.model().outlook(layout).expected(space.bounds.layout(layout));
+            // The layout's candidate has the plainest pipeline.
+            let pipeline = space.model().outlook(layout).expected(space.bounds.pipeline(layout));
             let least = space.least_times[index];
-            assert!(least <= layout_bound, "{model} {layout:?}: {least}, {layout_bound} of its layers");
+            assert!(least <= pipeline, "{model} {layout:?}: {least}, {pipeline} of its layers");
+            // No recomputation makes a block faster.
+            let blocks = space.model().least_block_times(layout).unwrap();
+            for (least, choices) in blocks.iter().zip(&space.model().of(layout).blocks) {
+                let fastest = choices.iter().map(|choice| choice.time).reduce(Seconds::min).unwrap();
+                assert!(*least <= fastest, "{model} {layout:?}: {least}, {fastest} with some recomputation");
+            }
         });
         compared += space.legal.layouts.len();
     }

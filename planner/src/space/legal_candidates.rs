@@ -10,6 +10,7 @@ use crate::question::{Pins, Question};
 use crate::verdict::PlannerError;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use trainwright_spec::plan::{MOST, Plan, sequence_allowed};
 use trainwright_spec::schedule::PipelineShape;
 
@@ -111,10 +112,9 @@ impl<'a> LegalCandidates<'a> {
     }
 
     /// The candidates with a layout.
-    pub fn candidates(&self, layout: &Candidate) -> Vec<Candidate> {
+    pub fn candidates(&self, layout: &Candidate) -> CandidatesOfLayout<'_> {
         let (pipelines, states) = self.parts(layout);
-        let pairs = &self.kinds[&self.kind(layout)];
-        pairs.iter().map(|(order, state)| join(layout, &pipelines[*order], &states[*state])).collect()
+        CandidatesOfLayout { layout: *layout, pipelines, states, pairs: &self.kinds[&self.kind(layout)] }
     }
 
     /// How many there are.
@@ -184,6 +184,41 @@ impl<'a> LegalCandidates<'a> {
         let tried = [2, 4, 1].map(|times| times * shape.ranks);
         let microbatches = tried.into_iter().filter(|few| *few <= shape.microbatches).find(few);
         check(self.question, candidate, microbatches.unwrap_or(shape.microbatches))
+    }
+}
+
+/// The candidates with one layout, each made when it is asked for: all states of the first pipeline, then of the next.
+pub(crate) struct CandidatesOfLayout<'a> {
+    layout: Candidate,
+    pipelines: &'a [Candidate],
+    states: &'a [Candidate],
+    pairs: &'a [(usize, usize)],
+}
+
+impl<'a> CandidatesOfLayout<'a> {
+    /// One of them by its position.
+    pub fn at(&self, position: usize) -> Candidate {
+        let (order, state) = self.pairs[position];
+        join(&self.layout, &self.pipelines[order], &self.states[state])
+    }
+
+    /// The positions of those with the pipeline of the one at a position, from that one on.
+    pub fn of_pipeline(&self, first: usize) -> Range<usize> {
+        let (order, _) = self.pairs[first];
+        let others = self.pairs[first..].iter().take_while(|(other, _)| *other == order);
+        first..first + others.count()
+    }
+
+    /// The positions of all by their pipelines.
+    pub fn pipelines(&self) -> impl Iterator<Item = Range<usize>> + use<'_, 'a> {
+        let next = |last: &Range<usize>| (last.end < self.pairs.len()).then(|| self.of_pipeline(last.end));
+        std::iter::successors((!self.pairs.is_empty()).then(|| self.of_pipeline(0)), next)
+    }
+
+    /// All, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Candidate> + use<'a> {
+        let Self { layout, pipelines, states, pairs } = *self;
+        pairs.iter().map(move |(order, state)| join(&layout, &pipelines[*order], &states[*state]))
     }
 }
 

@@ -164,7 +164,7 @@ fn pipelines_and_states_are_what_the_check_of_plans_allows() {
             pin(&mut question, key, values);
         }
         let legal = LegalCandidates::of(&question).unwrap();
-        let found = legal.layouts.iter().flat_map(|layout| legal.candidates(layout));
+        let found = legal.layouts.iter().flat_map(|layout| legal.candidates(layout).iter());
         let all = each(legal.layouts.clone(), &schedules, |c, schedule| c.schedule = schedule);
         let all = each(all, &[1, 2], |c, stages| c.virtual_stages = stages);
         let all = each(all, &schemes, |c, scheme| c.data_sharding = scheme);

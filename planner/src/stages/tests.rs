@@ -37,7 +37,7 @@ fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize, pi
 fn staged(question: &Question) -> Vec<(Candidate, Staged)> {
     let legal = LegalCandidates::of(question).unwrap();
     let model = CostModel::new(question, &legal.layouts, CachedCosts::new(&question.cluster)).unwrap();
-    let each = legal.layouts.iter().flat_map(|layout| legal.candidates(layout));
+    let each = legal.layouts.iter().flat_map(|layout| legal.candidates(layout).iter());
     each.map(|candidate| (candidate, stage(&model, &candidate, &|| false).expect("nobody stops it")))
         .collect()
 }
@@ -139,7 +139,7 @@ fn all_plans(question: &Question, candidate: &Candidate) -> impl Iterator<Item =
     })
 }
 
-/// All ways to write a number as a sum of so many numbers.
+/// All weak compositions of `number` into `parts` parts: ordered, zeros allowed.
 fn splits(number: usize, parts: usize) -> Vec<Vec<usize>> {
     match parts {
         1 => vec![vec![number]],

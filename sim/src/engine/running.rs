@@ -1,9 +1,9 @@
 //! The ops that run on each device now, and how much they slow each other.
 
+use super::events::Events;
 use super::load::got_of_link;
 use super::turns::Turns;
-use super::{Events, Graph, Load, NEVER, NOBODY, OpId, Timing, Use};
-use std::cmp::Reverse;
+use super::{Graph, Load, NEVER, NOBODY, OpId, Timing, Use};
 use std::collections::BTreeMap;
 use trainwright_spec::units::Picoseconds;
 
@@ -81,7 +81,7 @@ impl<'a> Running<'a> {
         if pace.event == now {
             pace.event = pace.due;
             if pace.due != NEVER {
-                events.push(Reverse((pace.due, op)));
+                events.push(pace.due, op);
             }
         }
         false
@@ -165,7 +165,7 @@ impl<'a> Running<'a> {
             let turns = self.turns.get_mut(&device).expect("it takes turns");
             let given = turns.settle(now, left);
             given.begin.iter().for_each(|op| started[*op] = now);
-            events.extend(given.alarm.map(|alarm| Reverse((alarm, NOBODY))));
+            given.alarm.into_iter().for_each(|alarm| events.push(alarm, NOBODY));
             for index in 0..self.devices[device as usize].len() {
                 let op = self.devices[device as usize][index].op;
                 self.adjust(op, &mut Now { now, started, events });
@@ -227,7 +227,7 @@ impl<'a> Running<'a> {
                 pace.slowness = slowness;
                 if pace.due < pace.event {
                     pace.event = pace.due;
-                    at.events.push(Reverse((pace.due, *member)));
+                    at.events.push(pace.due, *member);
                 }
             }
         }

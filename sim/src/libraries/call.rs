@@ -116,6 +116,8 @@ pub struct Experts {
     pub gated: bool,
     /// Whether some experts get more tokens than others.
     pub skewed: bool,
+    /// Whether an exchange brought this GPU only the tokens of its experts; else it has all tokens in its input.
+    pub exchanged: bool,
     /// Number formats.
     pub operands: Operands,
 }

@@ -27,6 +27,9 @@ pub struct Estimate {
 /// Why a call has no estimate.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unknown {
+    /// No kernel table has a number format of that name.
+    #[error("{0} is no number format of a kernel table")]
+    Format(String),
     /// The GPU cannot do it.
     #[error("{gpu} lacks the number format {format}, or links to its peers")]
     Gpu {
@@ -76,6 +79,21 @@ pub fn estimate_with(
 pub fn coefficients(call: &Call, chip: &Chip, wanted: &Wanted) -> Result<Vec<f64>, Unknown> {
     let chosen = choose(Library::all(), call, chip, wanted);
     chosen.and_then(|(_, fitted)| values(call, fitted)).ok_or_else(|| unknown(call))
+}
+
+/// The coefficients of every kernel of the likest library and generation, by the kernel's name.
+///
+/// # Errors
+/// `Unknown`.
+pub fn kernels(call: &Call, chip: &Chip, wanted: &Wanted) -> Result<Vec<(&'static str, Vec<f64>)>, Unknown> {
+    let libraries = Library::all();
+    let (library, likest) = choose(libraries, call, chip, wanted).ok_or_else(|| unknown(call))?;
+    let is_alike = |fitted: &&FittedKernel| {
+        (&fitted.family, &fitted.format, &fitted.on) == (&likest.family, &likest.format, &likest.on)
+    };
+    let alike = library.kernels.iter().filter(is_alike);
+    let named = alike.filter_map(|fitted| Some((fitted.kernel.as_str(), values(call, fitted)?)));
+    Ok(named.collect())
 }
 
 fn unknown(call: &Call) -> Unknown {

@@ -38,7 +38,7 @@ pub(super) static FAMILY: Family = Family {
             start: 0.5,
             low: 0.001,
             high: 20.0,
-            meaning: "passes through memory over the rows of all tokens, those for other GPUs' experts too",
+            meaning: "passes through memory over the rows of all tokens in its input, those for other GPUs' experts too",
         },
         Coefficient {
             name: "skew",
@@ -53,9 +53,10 @@ pub(super) static FAMILY: Family = Family {
 /// The parts of its time.
 ///
 /// T = L + √(A² + M²) + O
-/// A = 2 w max(r + t e / 2, t e) / (φ R), M = w b e / (φ_m β), O = ε e + 2 (H + F) (π r + μ s k) / β
+/// A = 2 w max(r + t e / 2, t e) / (φ R), M = w b e / (φ_m β), O = ε e + 2 (H + F) (π r + μ i) / β
 /// r = s k / p, e = min(E, r) if routing is balanced; else r = s k / p min(x, p), e = E (1 − (1 − 1 / E)^(r / x))
 ///
+/// i = s k, the rows of all tokens, or r where an exchange brought only those of this GPU's experts;
 /// s tokens, k experts each, p GPUs that the experts are distributed over, E experts on this GPU, of w = 3 H F weights (2 H F
 /// without a gate), F the inner width over the GPUs that share an expert; e experts with tokens, r rows; b bytes of a weight,
 /// t `tile`, ε `expert`, π `moves`, μ `masked`, x `skew`: the fullest GPU counts, and popular experts are chosen again.
@@ -78,7 +79,8 @@ pub(super) fn parts(call: &Experts, chip: &Chip, coefficients: &[f64]) -> Option
     let weights = matrices * call.hidden as f64 * inner;
     let padded = (rows + loaded * tile / 2.0).max(loaded * tile);
     let bandwidth = chip.gpu.memory_bandwidth.value.get();
-    let moved = 2.0 * (call.hidden as f64 + inner) * (moves * rows + masked * choices) / bandwidth;
+    let input = if call.exchanged { rows } else { choices };
+    let moved = 2.0 * (call.hidden as f64 + inner) * (moves * rows + masked * input) / bandwidth;
     Some(Parts {
         latency: us(latency),
         arithmetic: Seconds::new(2.0 * weights * padded / rate),

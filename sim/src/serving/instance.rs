@@ -33,7 +33,7 @@ impl<'a> Instance<'a> {
     /// allows.
     ///
     /// # Errors
-    /// `Unknown::Kernel` for a number format that no kernel takes.
+    /// `Unknown::Format`.
     ///
     /// # Panics
     /// If the engine names a policy that the registry lacks: `policy` tells.
@@ -46,20 +46,29 @@ impl<'a> Instance<'a> {
     ) -> Result<Self, Unknown> {
         let steps = StepModel::new(model, plan, cluster)?;
         let batching = &plan.engine.batching;
-        let requests = load.requests();
-        let sequences = most.unwrap_or(usize::MAX).min(batching.max_sequences.value);
-        let at_once = sequences.min(requests.len());
-        let longest = requests.iter().map(|request| request.input).max().unwrap_or(1);
-        let tokens = batching.max_tokens.value.min(longest.saturating_mul(at_once));
-        let unknown = Unknown::Kernel { family: "product", format: "this format" };
-        let memory = memory(model, plan, cluster, tokens, at_once.min(LOGITS)).ok_or(unknown)?;
+        // Each attention-data group has a scheduler with these limits.
+        let groups = plan.attention_data;
+        let sequences = most.unwrap_or(usize::MAX).min(batching.max_sequences.value * groups);
+        let tokens = batching.max_tokens.value * groups;
+        let limits = Limits { sequences, tokens, block: batching.block.value };
+        let memory = memory_for(model, plan, cluster, limits, load)?;
         Ok(Self {
             steps,
             memory,
-            limits: Limits { sequences, tokens: batching.max_tokens.value, block: batching.block.value },
+            limits,
             capacity: memory.capacity() * plan.attention_data,
             policy: policy(&batching.policy).expect("the engine names a policy of the registry"),
         })
+    }
+
+    /// The same instance for another load; steps that were timed serve it too.
+    ///
+    /// # Errors
+    /// `Unknown::Format`.
+    pub fn for_load(self, load: &Load) -> Result<Self, Unknown> {
+        let (model, plan, cluster) = (self.steps.model(), self.steps.plan(), self.steps.cluster());
+        let memory = memory_for(model, plan, cluster, self.limits, load)?;
+        Ok(Self { memory, capacity: memory.capacity() * plan.attention_data, ..self })
     }
 
     /// Serves the load.
@@ -76,4 +85,20 @@ impl<'a> Instance<'a> {
         let tokens = blocks * self.limits.block / self.steps.plan().attention_data.max(1);
         self.memory.weights + self.memory.working + tokens as f64 * self.memory.token
     }
+}
+
+/// The memory of the fullest GPU while it serves the load.
+fn memory_for(
+    model: &Model,
+    plan: &ServingPlan,
+    cluster: &Cluster,
+    limits: Limits,
+    load: &Load,
+) -> Result<MemoryUse, Unknown> {
+    let requests = load.requests();
+    let at_once = limits.sequences.min(requests.len());
+    let longest = requests.iter().map(|request| request.input).max().unwrap_or(1);
+    let tokens = limits.tokens.min(longest.saturating_mul(at_once));
+    let group = |count: usize| count.div_ceil(plan.attention_data);
+    memory(model, plan, cluster, group(tokens), group(at_once).min(LOGITS))
 }

@@ -11,6 +11,15 @@ pub struct Request {
     pub input: usize,
     /// Tokens of the answer, at least 1.
     pub output: usize,
+    /// Tokens at the beginning of its prompt whose keys and values the engine has, fewer than `input`.
+    pub cached: usize,
+}
+
+impl Request {
+    /// A request of whose prompt the engine has nothing.
+    pub fn new(arrival: Seconds, input: usize, output: usize) -> Self {
+        Self { arrival, input, output, cached: 0 }
+    }
 }
 
 /// How requests come.
@@ -33,19 +42,17 @@ const SPREAD: f64 = 0.1;
 impl Load {
     /// A batch that is there at once.
     pub fn batch(sequences: usize, input: usize, output: usize) -> Self {
-        let request = Request { arrival: Seconds::ZERO, input, output };
-        Load::Open(vec![request; sequences])
+        Load::Open(vec![Request::new(Seconds::ZERO, input, output); sequences])
     }
 
     /// Clients that ask `rounds` times each, with lengths evenly spread by ±10 %: equal ones would keep all in step for ever.
     /// The same in every run.
     pub fn closed(clients: usize, rounds: usize, input: usize, output: usize) -> Self {
-        let requests = (0..clients * rounds).map(|index| Request {
-            arrival: Seconds::ZERO,
-            input: spread(input, index, 0.618_033_988_749_895),
-            output: spread(output, index, 0.414_213_562_373_095),
-        });
-        Load::Closed { clients, requests: requests.collect() }
+        let request = |index: usize| {
+            let input = spread(input, index, 0.618_033_988_749_895);
+            Request::new(Seconds::ZERO, input, spread(output, index, 0.414_213_562_373_095))
+        };
+        Load::Closed { clients, requests: (0..clients * rounds).map(request).collect() }
     }
 
     /// So many requests at `rate` a second, with the exponential gaps of a Poisson process; the same in every run.
@@ -54,9 +61,31 @@ impl Load {
         let request = |index: usize| {
             let drawn = ((index as f64 + 0.5) * 0.618_033_988_749_895).fract();
             arrival += Seconds::new(-(1.0 - drawn).ln() / rate);
-            Request { arrival, input, output }
+            Request::new(arrival, input, output)
         };
         Load::Open((0..requests).map(request).collect())
+    }
+
+    /// These requests, the gaps between their arrivals stretched so that `rate` come a second.
+    ///
+    /// # Panics
+    /// If all arrive at once: `mean_rate` tells.
+    pub fn stretched(mut requests: Vec<Request>, rate: f64) -> Self {
+        let factor = mean_rate(&requests).expect("they arrive at different times") / rate;
+        let first = requests[0].arrival;
+        for request in &mut requests {
+            request.arrival = factor * (request.arrival - first);
+        }
+        Load::Open(requests)
+    }
+
+    /// The same load, where the engine has up to so many tokens at the beginning of each prompt.
+    pub fn with_cached(mut self, tokens: usize) -> Self {
+        let (Load::Open(requests) | Load::Closed { requests, .. }) = &mut self;
+        for request in requests {
+            request.cached = tokens.min(request.input - 1);
+        }
+        self
     }
 
     /// The requests.
@@ -65,6 +94,13 @@ impl Load {
             Load::Open(requests) | Load::Closed { requests, .. } => requests,
         }
     }
+}
+
+/// Requests a second, from the first arrival to the last; `None` if all arrive at once.
+pub fn mean_rate(requests: &[Request]) -> Option<f64> {
+    let [first, .., last] = requests else { return None };
+    let span = last.arrival - first.arrival;
+    (span > Seconds::ZERO).then(|| (requests.len() - 1) as f64 / span.get())
 }
 
 /// The length of the request `index`: multiples of an irrational `step`, without their whole part, fill the interval evenly.

@@ -1,6 +1,7 @@
 //! What one GPU of an instance holds, and how many tokens its cache has room for.
 
-use crate::libraries::Operands;
+use super::formats::Formats;
+use crate::libraries::Unknown;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::weights::Weight;
 use trainwright_spec::model::{Attention, Model};
@@ -30,19 +31,22 @@ impl MemoryUse {
     }
 }
 
-/// The memory of a plan's fullest GPU, for steps of at most `tokens` tokens and `sequences` sequences; `None` for a number
-/// format that is not known. The cache is empty if weights and activations fill the engine's share.
+/// The memory of a plan's fullest GPU, for steps of at most `tokens` tokens and `sequences` sequences of an attention-data
+/// group. The cache is empty if
+/// weights and activations fill the engine's share.
+///
+/// # Errors
+/// `Unknown::Format`.
 pub fn memory(
     model: &Model,
     plan: &ServingPlan,
     cluster: &Cluster,
     tokens: usize,
     sequences: usize,
-) -> Option<MemoryUse> {
-    let [dense, experts, cache] =
-        [&plan.weights, &plan.expert_weights, &plan.cache].map(|name| Operands::parse(name));
-    let (dense, experts, cache) = (dense?.weight, experts?.weight, cache?.weight);
-    let base = Bytes::new(2.0);
+) -> Result<MemoryUse, Unknown> {
+    let formats = Formats::of(plan)?;
+    let [dense, experts, cache, base] =
+        [formats.weights, formats.experts, formats.cache, formats.base].map(|format| format.weight);
     let on_rank = |weight: &Weight| match weight.routed {
         true => weight.routed_on_rank(plan.expert, plan.expert_tensor()) as f64 * experts,
         false => weight.elements_on_rank(plan.tensor) as f64 * if weight.is_vector() { base } else { dense },
@@ -66,7 +70,7 @@ pub fn memory(
     let working = CONTEXT + logits + activations;
     let share = cluster.node.gpu.memory.value * plan.engine.batching.memory_share.value;
     let left = share.get() - (weights + working).get();
-    Some(MemoryUse { weights, working, token: token / stages, cache: Bytes::new(left.max(0.0)) })
+    Ok(MemoryUse { weights, working, token: token / stages, cache: Bytes::new(left.max(0.0)) })
 }
 
 /// Elements that a token leaves in the cache of one block, on one rank. Latent keys and values are on every rank.

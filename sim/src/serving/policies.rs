@@ -12,6 +12,14 @@ pub trait Policy: Sync {
     /// Its name in engines' files.
     fn name(&self) -> &'static str;
 
+    /// Whether a step may have prompts beside single tokens, so that its budget of tokens decides how long these wait.
+    fn mixes(&self) -> bool;
+
+    /// Whether a step has no more tokens than its limit, so that long prompts are cut in chunks.
+    fn keeps_budget(&self) -> bool {
+        true
+    }
+
     /// The work of the next step; none if nothing can run. Sequences that work have blocks for it.
     fn next(&self, queue: &mut Queue) -> Vec<Work>;
 }

@@ -73,7 +73,7 @@ impl Queue {
         let sequence = |request: &Request| Sequence {
             input: request.input,
             output: request.output,
-            computed: 0,
+            computed: request.cached,
             generated: 0,
             blocks: 0,
         };
@@ -118,6 +118,24 @@ impl Queue {
     pub fn admit(&mut self) {
         let first = self.waiting.pop_front();
         self.running.extend(first);
+    }
+
+    /// Those that wait run, the first first, while a step has room for another sequence, tokens of the budget are left and the cache
+    /// has room for what the first computes: its prompt as far as the budget allows. Adds their work.
+    pub fn admit_chunks(&mut self, mut budget: usize, works: &mut Vec<Work>) {
+        while let Some(sequence) = self.waiting.front().copied()
+            && self.running.len() < self.limits.sequences
+            && budget > 0
+        {
+            let state = self.sequences[sequence];
+            let tokens = state.left().min(budget);
+            if !self.hold(sequence, state.computed + tokens) {
+                break;
+            }
+            self.admit();
+            works.push(Work { sequence, tokens });
+            budget -= tokens;
+        }
     }
 
     /// Every running sequence that decodes, with one token each and its blocks; those admitted last lose theirs where too few are

@@ -3,10 +3,12 @@
 use super::load::{Load, Request};
 use super::policies::Policy;
 use super::queue::{Limits, Queue, Work};
-use super::step::{Batch, StepModel};
+use super::step::Batch;
+use super::step_source::StepSource;
 use crate::libraries::Unknown;
 use std::collections::VecDeque;
 use thiserror::Error;
+use trainwright_spec::statistics::quantile;
 use trainwright_spec::units::Seconds;
 
 /// Steps that are summed at once, where the same sequences compute a token each, at most.
@@ -90,6 +92,16 @@ impl Served {
         mean(self.requests.iter().map(ServedRequest::latency))
     }
 
+    /// The time to the first token that a part of the requests does not exceed, 0.9 for P90.
+    pub fn ttft_at(&self, part: f64) -> Seconds {
+        quantile_of(self.requests.iter().map(ServedRequest::ttft), part)
+    }
+
+    /// The time for each token after the first that a part of the requests does not exceed; zero if there are none.
+    pub fn tpot_at(&self, part: f64) -> Seconds {
+        quantile_of(self.requests.iter().filter_map(ServedRequest::tpot), part)
+    }
+
     /// Sequences that ran, in the mean over time.
     pub fn mean_running(&self) -> usize {
         let mut before = Seconds::ZERO;
@@ -123,6 +135,11 @@ fn mean(times: impl Iterator<Item = Seconds>) -> Seconds {
     sum / f64::from(count.max(1))
 }
 
+fn quantile_of(times: impl Iterator<Item = Seconds>, part: f64) -> Seconds {
+    let times: Vec<f64> = times.map(Seconds::get).collect();
+    Seconds::new(quantile(&times, part))
+}
+
 /// Why requests cannot be served.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ServingError {
@@ -144,21 +161,21 @@ pub enum ServingError {
 /// Serves requests; the cache has room for `capacity` tokens.
 ///
 /// # Errors
-/// `TooLong` for a sequence that does not fit alone; `Unknown`.
-pub fn serve(
-    model: &mut StepModel,
+/// `TooLong` for a sequence that does not fit alone; those of the source of steps.
+pub fn serve<S: StepSource>(
+    steps: &mut S,
     policy: &dyn Policy,
     limits: Limits,
     capacity: usize,
     load: &Load,
-) -> Result<Served, ServingError> {
+) -> Result<Served, S::Error> {
     let requests = load.requests();
     let whole = |request: &Request| (request.input + request.output).div_ceil(limits.block) * limits.block;
     if let Some(long) = requests.iter().map(whole).filter(|tokens| *tokens > capacity).max() {
-        return Err(ServingError::TooLong { tokens: long, capacity });
+        return Err(ServingError::TooLong { tokens: long, capacity }.into());
     }
     let mut engine = Engine {
-        model,
+        steps,
         queue: Queue::new(requests, limits, capacity),
         now: Seconds::ZERO,
         on_the_way: VecDeque::new(),
@@ -179,7 +196,15 @@ pub fn serve(
         if works.is_empty() {
             match engine.next_arrival() {
                 Some(arrival) => engine.now = engine.now.max(arrival),
-                None => break,
+                None => {
+                    // A sequence that fits alone runs at the latest when nobody else does.
+                    assert!(
+                        engine.queue.waiting.is_empty(),
+                        "the policy {} leaves requests unserved",
+                        policy.name()
+                    );
+                    break;
+                }
             }
             continue;
         }
@@ -197,13 +222,13 @@ pub fn serve(
 }
 
 fn waiting(request: &Request) -> ServedRequest {
-    let Request { arrival, input, output } = *request;
+    let Request { arrival, input, output, .. } = *request;
     ServedRequest { input, output: output.max(1), arrival, first: Seconds::ZERO, last: Seconds::ZERO }
 }
 
 /// An engine at work.
-struct Engine<'a, 'b> {
-    model: &'b mut StepModel<'a>,
+struct Engine<'a, S> {
+    steps: &'a mut S,
     queue: Queue,
     now: Seconds,
     /// When requests that were asked reach the queue, in that order, and their numbers.
@@ -213,11 +238,11 @@ struct Engine<'a, 'b> {
     served: Served,
 }
 
-impl Engine<'_, '_> {
+impl<S: StepSource> Engine<'_, S> {
     /// A client asks the next request.
     fn ask(&mut self, at: Seconds) {
         self.served.requests[self.asked].arrival = at;
-        self.on_the_way.push_back((at + self.model.plan().engine.host.request.value, self.asked));
+        self.on_the_way.push_back((at + self.steps.request_delay(), self.asked));
         self.asked += 1;
     }
 
@@ -236,8 +261,8 @@ impl Engine<'_, '_> {
     }
 
     /// A step; whether a sequence ended.
-    fn step(&mut self, works: &[Work]) -> Result<bool, ServingError> {
-        self.now += self.model.time(&batch(&self.queue, works))?;
+    fn step(&mut self, works: &[Work]) -> Result<bool, S::Error> {
+        self.now += self.steps.take(&self.queue, works)?;
         let (first, ended) = self.queue.carry_out(works);
         self.note(1, works.len());
         for sequence in first {
@@ -255,7 +280,7 @@ impl Engine<'_, '_> {
 
     /// Goes over steps that are like the last one: the same sequences compute a token each, until one ends, a request arrives or the
     /// cache is full. The time is that of the step in the middle, as attention's grows evenly with the history.
-    fn stride(&mut self) -> Result<(), ServingError> {
+    fn stride(&mut self) -> Result<(), S::Error> {
         let Queue { sequences, running, limits, free, .. } = &self.queue;
         let left =
             running.iter().map(|sequence| sequences[*sequence].output - sequences[*sequence].generated);
@@ -278,7 +303,7 @@ impl Engine<'_, '_> {
             running.iter().map(|sequence| Work { sequence: *sequence, tokens: 1 }).collect();
         let mut batch = batch(&self.queue, &works);
         batch.history += steps / 2;
-        let time = self.model.time(&batch)?;
+        let Some(time) = self.steps.forecast(&batch)? else { return Ok(()) };
         if let Some(arrival) = self.next_arrival() {
             let before = ((arrival - self.now) / time).ceil().max(0.0) as usize;
             steps = steps.min(before);
@@ -310,7 +335,7 @@ impl Engine<'_, '_> {
 }
 
 /// What the sequences of a step do.
-fn batch(queue: &Queue, works: &[Work]) -> Batch {
+pub(super) fn batch(queue: &Queue, works: &[Work]) -> Batch {
     let mut batch = Batch::default();
     let (mut before, mut history) = (0, 0);
     for Work { sequence, tokens } in works {

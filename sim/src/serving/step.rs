@@ -1,8 +1,8 @@
 //! The time of one step of an engine: the kernels of its blocks, their collectives, and the host.
 
-use crate::libraries::{
-    AllReduce, Call, Chip, Decode, Exchange, Experts, Latent, Operands, Parts, Prefill, Product,
-};
+use super::exchange::Exchanges;
+use super::formats::Formats;
+use crate::libraries::{AllReduce, Call, Chip, Decode, Exchange, Experts, Latent, Parts, Prefill, Product};
 use crate::libraries::{Unknown, Wanted, coefficients};
 use crate::network::collective_time;
 use std::collections::BTreeMap;
@@ -108,9 +108,15 @@ impl StepTime {
         self.kernels += times;
     }
 
-    /// The GPU's time.
+    /// The GPU's time, if nothing is beside anything else.
     pub fn gpu(&self) -> Seconds {
         self.parts.values().copied().sum()
+    }
+
+    /// The same if tokens move to experts and back while another half of the batch computes.
+    fn hidden(&self) -> Seconds {
+        let moves = self.parts.get(&Part::ExpertCommunication).copied().unwrap_or_default();
+        moves.max(self.gpu() - moves)
     }
 }
 
@@ -123,41 +129,25 @@ pub struct StepModel<'a> {
     formats: Formats,
     /// Coefficients of kernels, by family and format.
     fitted: BTreeMap<(&'static str, &'static str), Vec<f64>>,
+    exchanges: Exchanges,
     collectives: BTreeMap<(usize, u64), Seconds>,
     steps: BTreeMap<Batch, Seconds>,
-}
-
-/// Number formats of a plan.
-struct Formats {
-    weights: Operands,
-    experts: Operands,
-    cache: Operands,
-    /// Of the router and the head.
-    base: Operands,
 }
 
 impl<'a> StepModel<'a> {
     /// The instance takes the first GPUs of the cluster.
     ///
     /// # Errors
-    /// `Unknown::Kernel` for a number format that no kernel takes.
+    /// `Unknown::Format`.
     pub fn new(model: &'a Model, plan: &'a ServingPlan, cluster: &'a Cluster) -> Result<Self, Unknown> {
-        let parse = |name: &str| {
-            Operands::parse(name).ok_or(Unknown::Kernel { family: "product", format: "this format" })
-        };
-        let formats = Formats {
-            weights: parse(&plan.weights)?,
-            experts: parse(&plan.expert_weights)?,
-            cache: parse(&plan.cache)?,
-            base: parse("bfloat16")?,
-        };
         Ok(Self {
             model,
             plan,
             cluster,
             chip: Chip::of(cluster),
-            formats,
+            formats: Formats::of(plan)?,
             fitted: BTreeMap::new(),
+            exchanges: Exchanges::default(),
             collectives: BTreeMap::new(),
             steps: BTreeMap::new(),
         })
@@ -166,6 +156,16 @@ impl<'a> StepModel<'a> {
     /// The plan of the instance.
     pub fn plan(&self) -> &'a ServingPlan {
         self.plan
+    }
+
+    /// The model.
+    pub fn model(&self) -> &'a Model {
+        self.model
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &'a Cluster {
+        self.cluster
     }
 
     /// The time from the start of a step to that of the next. Counts are rounded to 64ths of themselves, so that a step that
@@ -197,6 +197,9 @@ impl<'a> StepModel<'a> {
     ///
     /// T = max(G, H) where the host prepares a step during the one before, else G + H; G = max(Σ parts, k λ) outside of graphs.
     ///
+    /// An engine that has two batches halves the batch where that is faster: while the tokens of a half move to their experts and
+    /// back, the other half computes.
+    ///
     /// With p pipeline stages the batch goes around in p microbatches, each of which visits all blocks during the step; with
     /// attention-data ranks each of these has an equal part of it.
     ///
@@ -204,24 +207,40 @@ impl<'a> StepModel<'a> {
     /// `Unknown` for a kernel that the GPU cannot do.
     pub fn step(&mut self, batch: &Batch) -> Result<StepTime, Unknown> {
         let of_stage = batch.divided(self.plan.pipeline * self.plan.attention_data);
-        let mut step = StepTime::default();
-        let model = self.model;
-        for run in &model.blocks {
-            let mut block = StepTime::default();
-            self.block(&run.block, &of_stage, &mut block)?;
-            for (part, time) in block.parts {
-                *step.parts.entry(part).or_default() += run.count as f64 * time;
+        let mut step = self.passes(&of_stage, 1)?;
+        let mut on_gpu = step.gpu();
+        if self.plan.engine.two_batches && of_stage.tokens() > 1 {
+            let halves = self.passes(&of_stage.divided(2), 2)?;
+            if halves.hidden() < on_gpu {
+                on_gpu = halves.hidden();
+                step = halves;
             }
-            step.kernels += run.count * block.kernels;
         }
-        self.ends(&of_stage, &mut step)?;
         let host = &self.plan.engine.host;
         let sequences = (batch.chunks + batch.decodes) as f64;
         let on_host = host.step.value + sequences * host.sequence.value;
         let is_graph = batch.tokens() <= host.graph_tokens.value;
         let launches = if is_graph { Seconds::ZERO } else { step.kernels as f64 * host.launch.value };
-        let on_gpu = step.gpu().max(launches);
+        let on_gpu = on_gpu.max(launches);
         step.total = if host.overlapped { on_gpu.max(on_host) } else { on_gpu + on_host };
+        Ok(step)
+    }
+
+    /// `times` batches through all blocks, one after the other.
+    fn passes(&mut self, batch: &Batch, times: usize) -> Result<StepTime, Unknown> {
+        let mut step = StepTime::default();
+        let model = self.model;
+        for run in &model.blocks {
+            let mut block = StepTime::default();
+            self.block(&run.block, batch, &mut block)?;
+            for (part, time) in block.parts {
+                *step.parts.entry(part).or_default() += run.count as f64 * time;
+            }
+            step.kernels += run.count * block.kernels;
+        }
+        self.ends(batch, &mut step)?;
+        step.parts.values_mut().for_each(|time| *time = times as f64 * *time);
+        step.kernels *= times;
         Ok(step)
     }
 
@@ -309,7 +328,7 @@ impl<'a> StepModel<'a> {
                     // Keys and values stay in the latent space: queries and results are multiplied instead.
                     self.product(batch.decodes, latent.kv_rank, heads * plain, step)?;
                     let cache = self.formats.cache;
-                    let call = model_latent(batch, heads, cache);
+                    let call = Latent { batch: batch.decodes, heads, history: batch.history, cache };
                     let time = self.kernel(&Call::Latent(call))?;
                     step.add(Part::DecodeAttention, time.total(), 1);
                     self.product(batch.decodes, attention.value_head_dim * heads, latent.kv_rank, step)?;
@@ -342,15 +361,17 @@ impl<'a> StepModel<'a> {
         let time = self.kernel(&Call::Product(router))?;
         step.add(Part::Products, time.total(), 1);
         if plan.attention_data > 1 {
-            let exchange = Exchange {
+            let way = |element| Exchange {
                 gpus: ranks,
                 tokens: tokens.div_ceil(plan.tensor),
                 hidden,
                 chosen: experts.per_token,
-                element: self.formats.base,
+                element,
             };
-            let time = self.exchange(exchange)?;
-            step.add(Part::ExpertCommunication, time, 2);
+            let ways = [self.formats.experts, self.formats.base].map(way);
+            let library = &plan.engine.library;
+            let time = self.exchanges.time(ways, &self.chip, library, self.cluster)?;
+            step.add(Part::ExpertCommunication, 0.5 * time, 2);
         }
         let call = Experts {
             tokens: tokens * plan.attention_data,
@@ -361,7 +382,8 @@ impl<'a> StepModel<'a> {
             tensor_parallel: plan.expert_tensor(),
             expert_parallel: plan.expert,
             gated: experts.expert.gated,
-            skewed: true,
+            skewed: !plan.engine.balances_experts,
+            exchanged: plan.attention_data > 1,
             operands: self.formats.experts,
         };
         let time = self.kernel(&Call::Experts(call))?;
@@ -450,19 +472,4 @@ impl<'a> StepModel<'a> {
         step.add(Part::TensorCommunication, time, 1);
         Ok(())
     }
-
-    /// Tokens to their experts or back: in one kernel of a library inside a node, else by NCCL's all-to-all.
-    fn exchange(&mut self, exchange: Exchange) -> Result<Seconds, Unknown> {
-        if exchange.gpus <= self.cluster.node.gpus.value {
-            return Ok(self.kernel(&Call::Exchange(exchange))?.total());
-        }
-        let copies = exchange.chosen.min(exchange.gpus) * exchange.tokens * exchange.gpus;
-        let bytes = Bytes::new((copies * exchange.hidden) as f64 * 2.0);
-        let ranks: Vec<usize> = (0..exchange.gpus).collect();
-        Ok(collective_time(CollectiveKind::AllToAll, bytes, &ranks, self.cluster))
-    }
-}
-
-fn model_latent(batch: &Batch, heads: usize, cache: Operands) -> Latent {
-    Latent { batch: batch.decodes, heads, history: batch.history, cache }
 }

@@ -195,6 +195,13 @@ pub fn reported_memory(plan: &Plan, ranks: &[RankMemory]) -> Bytes {
     }
 }
 
+/// What the framework's allocator has reserved at the peak of the fullest rank: everything but the memory of libraries and
+/// communicators, which they allocate by themselves.
+pub fn reserved_memory(plan: &Plan, ranks: &[RankMemory]) -> Bytes {
+    let most = ranks.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+    most - fixed_overhead(plan)
+}
+
 /// The closed form for every pipeline rank of a plan.
 pub fn plan_memory(plan: &Plan) -> Vec<RankMemory> {
     stages_memory(plan, &Stage::all(plan))

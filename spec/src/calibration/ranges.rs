@@ -11,144 +11,8 @@
 //! heavy tails, as Student's t has for a small sample. Quantiles further out would not do: they end at the largest residual
 //! of the others. Of S^−1, S^−1 / 2, S^−2 and S^−2 / 2, S^−2 holds slices of the published runs most evenly.
 
-use crate::mesh::Mesh;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-
-/// Properties of a run on which the error of its forecast depends.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Traits {
-    /// Those that are known before a step is simulated.
-    pub kind: Kind,
-    /// Exposed communication over the step time, 0 to 1.
-    pub exposed: f64,
-    /// Launch time of a rank's process over the step time, 0 to 1.
-    pub host: f64,
-}
-
-/// What is run on which hardware.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Kind {
-    /// Whether the model has experts.
-    pub experts: bool,
-    /// Generation of the GPUs.
-    pub generation: String,
-    /// Precision of the matrix products; fp16 counts as bf16.
-    pub precision: String,
-    /// How it is spread over nodes.
-    pub spread: Spread,
-}
-
-/// How the ranks of a run are spread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Spread {
-    /// Whether a tensor group is on several nodes.
-    pub tensor_over_nodes: bool,
-    /// Whether a context axis has several ranks.
-    pub context: bool,
-    /// Whether the run is on several nodes.
-    pub several_nodes: bool,
-}
-
-impl Spread {
-    /// Of a mesh on nodes of `gpus` GPUs. Tensor ranks are consecutive, so the first group is on several nodes if it is
-    /// larger than a node.
-    pub fn of(mesh: &Mesh, gpus: usize) -> Self {
-        Self {
-            tensor_over_nodes: mesh.tensor > gpus,
-            context: mesh.context > 1,
-            several_nodes: mesh.ranks() > gpus,
-        }
-    }
-}
-
-/// What a measured run says about forecasts of similar runs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Residual {
-    /// The source of the measurement.
-    pub source: String,
-    /// ln(measured / forecast) of the step time, with a calibration that has not seen the source.
-    pub time: Option<f64>,
-    /// ln(measured / forecast) of the peak memory.
-    pub memory: Option<f64>,
-    /// The run's properties.
-    pub traits: Traits,
-}
-
-/// A residual as a row of a CSV file.
-#[derive(Serialize, Deserialize)]
-struct Row {
-    source: String,
-    time: Option<f64>,
-    memory: Option<f64>,
-    experts: u8,
-    tensor_over_nodes: u8,
-    context: u8,
-    several_nodes: u8,
-    generation: String,
-    precision: String,
-    exposed: f64,
-    host: f64,
-}
-
-/// Residuals as CSV, with three digits behind the point.
-pub fn to_csv(residuals: &[Residual]) -> String {
-    let rounded = |value: f64| (1000.0 * value).round() / 1000.0;
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for Residual { source, time, memory, traits } in residuals {
-        let row = Row {
-            source: source.clone(),
-            time: time.map(rounded),
-            memory: memory.map(rounded),
-            experts: traits.kind.experts.into(),
-            tensor_over_nodes: traits.kind.spread.tensor_over_nodes.into(),
-            context: traits.kind.spread.context.into(),
-            several_nodes: traits.kind.spread.several_nodes.into(),
-            generation: traits.kind.generation.clone(),
-            precision: traits.kind.precision.clone(),
-            exposed: rounded(traits.exposed),
-            host: rounded(traits.host),
-        };
-        writer.serialize(row).expect("a row has only text and numbers");
-    }
-    let bytes = writer.into_inner().expect("writing to memory does not fail");
-    String::from_utf8(bytes).expect("the writer wrote text")
-}
-
-/// Reads what `to_csv` writes.
-///
-/// # Errors
-/// What is wrong, with the line.
-pub fn from_csv(text: &str) -> Result<Vec<Residual>, String> {
-    let rows = csv::Reader::from_reader(text.as_bytes()).into_deserialize();
-    let residual = |row: Result<Row, csv::Error>| {
-        let row = row.map_err(|error| error.to_string())?;
-        let finite = |value: &f64| value.is_finite();
-        if !row.time.iter().chain(&row.memory).chain([&row.exposed, &row.host]).all(finite) {
-            return Err(format!("a residual of `{}` is not a number", row.source));
-        }
-        Ok(Residual {
-            source: row.source,
-            time: row.time,
-            memory: row.memory,
-            traits: Traits {
-                kind: Kind {
-                    experts: row.experts > 0,
-                    generation: row.generation,
-                    precision: row.precision,
-                    spread: Spread {
-                        tensor_over_nodes: row.tensor_over_nodes > 0,
-                        context: row.context > 0,
-                        several_nodes: row.several_nodes > 0,
-                    },
-                },
-                exposed: row.exposed,
-                host: row.host,
-            },
-        })
-    };
-    rows.map(residual).collect()
-}
+use super::residuals::{Ascending, Kind, Quantity, Residuals, Traits, Value};
+use serde::Serialize;
 
 /// The range of measured over forecast values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -175,55 +39,10 @@ const SAME: f64 = 0.5;
 /// 0.5, 0.7, 0.8 and 1 it has the best interval scores of the published runs.
 const FEWEST: f64 = 0.7;
 
-/// Which of a run's quantities.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quantity {
-    /// The step time.
-    Time,
-    /// The peak memory.
-    Memory,
-}
-
-impl Residual {
-    fn of(&self, quantity: Quantity) -> Option<f64> {
-        match quantity {
-            Quantity::Time => self.time,
-            Quantity::Memory => self.memory,
-        }
-    }
-}
-
-impl Kind {
-    /// The sum of penalties for the differences of two kinds; 0 for the same kind.
-    ///
-    /// The penalties were set by hand, in the order of how much residuals of published runs differ between the kinds.
-    fn distance(&self, other: &Self) -> f64 {
-        let differs = |differs: bool, penalty: f64| if differs { penalty } else { 0.0 };
-        differs(self.experts != other.experts, 1.5)
-            + differs(self.spread.tensor_over_nodes != other.spread.tensor_over_nodes, 2.0)
-            + differs(self.spread.context != other.spread.context, 1.0)
-            + differs(self.spread.several_nodes != other.spread.several_nodes, 0.7)
-            + differs(self.generation != other.generation, 0.7)
-            + differs(self.precision != other.precision, 0.5)
-    }
-}
-
-impl Traits {
-    /// The same for two runs. Errors of memory do not depend on how the step's time is spent.
-    fn distance(&self, other: &Self, quantity: Quantity) -> f64 {
-        let shares = 2.0 * (self.exposed - other.exposed).abs() + 2.0 * (self.host - other.host).abs();
-        let of_kind = self.kind.distance(&other.kind);
-        match quantity {
-            Quantity::Time => of_kind + shares,
-            Quantity::Memory => of_kind,
-        }
-    }
-}
-
 /// The distribution of ln(measured / forecast) for one forecast.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Distribution {
-    /// Ascending, each with its weight.
+    /// Ascending, each with the sum of the weights up to it.
     values: Vec<(f64, f64)>,
     /// S: how many sources resemble the run.
     alike: f64,
@@ -236,47 +55,67 @@ pub struct Distribution {
 impl Distribution {
     /// For a run with some properties, without the residuals of one source; `None` if no other has the quantity.
     pub fn new(
-        residuals: &[Residual],
+        residuals: &Residuals,
         quantity: Quantity,
         traits: &Traits,
         without: Option<&str>,
     ) -> Option<Self> {
-        Self::by(residuals, quantity, &|other| traits.distance(other, quantity), without)
+        let of_kinds = distances(residuals, &traits.kind);
+        match quantity {
+            Quantity::Time => {
+                let distance = |other: &Value| of_kinds[other.kind as usize] + traits.share_distance(other);
+                Self::by(residuals.of(quantity), without.and_then(|name| residuals.source(name)), |other| {
+                    let distance = distance(other);
+                    (distance, (-distance).exp())
+                })
+            }
+            // Errors of memory do not depend on how the step's time is spent.
+            Quantity::Memory => Self::by_kind(residuals, quantity, &of_kinds, without),
+        }
     }
 
     /// For all runs of a kind, however their step's time is spent.
-    pub fn of_kind(residuals: &[Residual], quantity: Quantity, kind: &Kind) -> Option<Self> {
-        Self::by(residuals, quantity, &|other| kind.distance(&other.kind), None)
+    pub fn of_kind(residuals: &Residuals, quantity: Quantity, kind: &Kind) -> Option<Self> {
+        Self::by_kind(residuals, quantity, &distances(residuals, kind), None)
     }
 
-    fn by(
-        residuals: &[Residual],
+    /// For runs that differ by these distances from each kind.
+    fn by_kind(
+        residuals: &Residuals,
         quantity: Quantity,
-        distance: &dyn Fn(&Traits) -> f64,
+        of_kinds: &[f64],
         without: Option<&str>,
     ) -> Option<Self> {
-        let counted = residuals.iter().filter(|residual| Some(residual.source.as_str()) != without);
-        let counted: Vec<(&Residual, f64)> =
-            counted.filter_map(|residual| Some((residual, residual.of(quantity)?))).collect();
-        let mut runs_of: BTreeMap<&str, f64> = BTreeMap::new();
-        counted.iter().for_each(|(residual, _)| *runs_of.entry(&residual.source).or_default() += 1.0);
-        let mut nearest: BTreeMap<&str, f64> = BTreeMap::new();
-        let mut same: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut values = Vec::with_capacity(counted.len());
-        for (residual, value) in &counted {
-            let source = residual.source.as_str();
-            let distance = distance(&residual.traits);
-            let likeness = (-distance).exp();
-            let most = nearest.entry(source).or_default();
-            *most = most.max(likeness);
-            if distance <= SAME {
-                *same.entry(source).or_default() += 1;
-            }
-            values.push((*value, likeness / runs_of[source].sqrt()));
+        let likeness: Vec<(f64, f64)> =
+            of_kinds.iter().map(|distance| (*distance, (-distance).exp())).collect();
+        let without = without.and_then(|name| residuals.source(name));
+        Self::by(residuals.of(quantity), without, |other| likeness[other.kind as usize])
+    }
+
+    /// By the distance of each residual and exp(−distance), without a source.
+    fn by(
+        residuals: &Ascending,
+        without: Option<u32>,
+        likeness: impl Fn(&Value) -> (f64, f64),
+    ) -> Option<Self> {
+        let mut nearest = vec![0.0f64; residuals.roots.len()];
+        let mut same = vec![0usize; residuals.roots.len()];
+        let mut values = Vec::with_capacity(residuals.values.len());
+        let mut sum = 0.0;
+        for residual in residuals.values.iter().filter(|residual| Some(residual.source) != without) {
+            let (distance, likeness) = likeness(residual);
+            let (distance, likeness) = match residual.penalty {
+                0.0 => (distance, likeness),
+                penalty => (distance + penalty, likeness * (-penalty).exp()),
+            };
+            let source = residual.source as usize;
+            nearest[source] = nearest[source].max(likeness);
+            same[source] += usize::from(distance <= SAME);
+            sum += likeness / residuals.roots[source];
+            values.push((residual.value, sum));
         }
-        values.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (runs, sources) = (same.values().sum(), same.len());
-        (!values.is_empty()).then(|| Self { values, alike: nearest.values().sum(), runs, sources })
+        let (runs, sources) = (same.iter().sum(), same.iter().filter(|runs| **runs > 0).count());
+        (!values.is_empty()).then(|| Self { values, alike: nearest.iter().sum(), runs, sources })
     }
 
     /// The ratio of measured to forecast that this fraction of runs stays below: m · (q / m)^σ, m the median of the
@@ -290,7 +129,7 @@ impl Distribution {
     pub fn fraction_below(&self, ratio: f64) -> f64 {
         let median = weighted_quantile(&self.values, 0.5);
         let value = median + (ratio.ln() - median) / self.stretch();
-        let weight = |values: &[(f64, f64)]| values.iter().map(|(_, weight)| weight).sum::<f64>();
+        let weight = |values: &[(f64, f64)]| values.last().map_or(0.0, |(_, sum)| *sum);
         let below = self.values.partition_point(|(residual, _)| *residual < value);
         weight(&self.values[..below]) / weight(&self.values)
     }
@@ -319,19 +158,22 @@ impl Distribution {
     }
 }
 
-/// The least value up to which there is this part of the weight; `values` are ascending, each with its weight.
+/// The distance of a kind of run from each kind of the residuals.
+fn distances(residuals: &Residuals, kind: &Kind) -> Vec<f64> {
+    residuals.kinds().iter().map(|other| kind.distance(other)).collect()
+}
+
+/// The least value up to which there is this part of the weight; `values` are ascending, each with the sum of the weights up
+/// to it.
 fn weighted_quantile(values: &[(f64, f64)], part: f64) -> f64 {
-    let all: f64 = values.iter().map(|(_, weight)| weight).sum();
-    let mut sum = 0.0;
-    let reaches = |(_, weight): &&(f64, f64)| {
-        sum += weight;
-        sum >= part * all
-    };
-    values.iter().find(reaches).or(values.last()).map_or(0.0, |(value, _)| *value)
+    let all = values.last().map_or(0.0, |(_, sum)| *sum);
+    let first = values.partition_point(|(_, sum)| *sum < part * all);
+    values.get(first).or(values.last()).map_or(0.0, |(value, _)| *value)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::residuals::{Residual, Spread};
     use super::*;
 
     fn traits(generation: &str) -> Traits {
@@ -346,11 +188,30 @@ mod tests {
         traits: &Traits,
         without: Option<&str>,
     ) -> Option<Range> {
-        Some(Distribution::new(residuals, quantity, traits, without)?.range())
+        Some(distribution(residuals, quantity, traits, without)?.range())
+    }
+
+    fn distribution(
+        residuals: &[Residual],
+        quantity: Quantity,
+        traits: &Traits,
+        without: Option<&str>,
+    ) -> Option<Distribution> {
+        Distribution::new(&residuals.iter().cloned().collect(), quantity, traits, without)
+    }
+
+    fn of_kind(residuals: &[Residual], kind: &Kind) -> Distribution {
+        Distribution::of_kind(&residuals.iter().cloned().collect(), Quantity::Time, kind).unwrap()
     }
 
     fn residual(source: usize, time: f64, traits: Traits) -> Residual {
-        Residual { source: format!("source {source}"), time: Some(time), memory: None, traits }
+        Residual {
+            source: format!("source {source}"),
+            time: Some(time),
+            memory: None,
+            between_steps: false,
+            traits,
+        }
     }
 
     /// `sources` of 100 runs each, with residuals from −0.1 to 0.1 around 0.05.
@@ -373,14 +234,14 @@ mod tests {
 
     #[test]
     fn a_fraction_is_the_inverse_of_its_quantile() {
-        let known = Distribution::new(&runs(40, "hopper"), Quantity::Time, &traits("hopper"), None).unwrap();
+        let known = distribution(&runs(40, "hopper"), Quantity::Time, &traits("hopper"), None).unwrap();
         for fraction in [0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95] {
             let found = known.fraction_below(known.quantile(fraction));
             assert!((found - fraction).abs() < 0.02, "{fraction} {found}");
         }
         assert_eq!((known.fraction_below(0.01), known.fraction_below(100.0)), (0.0, 1.0));
         // Half a source alike: the quantile is three times as far from the median.
-        let one = Distribution::new(&runs(1, "hopper"), Quantity::Time, &traits("ampere"), None).unwrap();
+        let one = distribution(&runs(1, "hopper"), Quantity::Time, &traits("ampere"), None).unwrap();
         assert!(one.quantile(0.9) > known.quantile(0.9));
     }
 
@@ -390,7 +251,7 @@ mod tests {
         // that its upper end is at 1 · (2 / 1)² = 4; the expected ratio is not concerned.
         let run = |run: i32| residual(0, if run < 60 { 0.0 } else { 2f64.ln() }, traits("hopper"));
         let runs: Vec<Residual> = (0..100).map(run).collect();
-        let of_kind = Distribution::of_kind(&runs, Quantity::Time, &traits("hopper").kind).unwrap();
+        let of_kind = of_kind(&runs, &traits("hopper").kind);
         assert!((of_kind.expected() - (6.0 + 3.0 * 2.0) / 9.0).abs() < 1e-9, "{}", of_kind.expected());
         assert!((of_kind.quantile(0.9) - 4.0).abs() < 1e-9, "{}", of_kind.quantile(0.9));
         assert!((of_kind.fraction_below(3.9) - 0.6).abs() < 1e-9 && of_kind.fraction_below(4.1) == 1.0);
@@ -401,12 +262,25 @@ mod tests {
         let mut runs = runs(2, "hopper");
         runs.iter_mut().for_each(|residual| residual.memory = residual.time);
         let exposed = Traits { exposed: 0.9, ..traits("hopper") };
-        let alike =
-            |quantity, traits: &Traits| Distribution::new(&runs, quantity, traits, None).unwrap().alike();
+        let alike = |quantity, traits: &Traits| distribution(&runs, quantity, traits, None).unwrap().alike();
         assert_eq!(alike(Quantity::Memory, &exposed), 2.0);
         assert!((alike(Quantity::Time, &exposed) - 2.0 * (-1.6f64).exp()).abs() < 1e-9);
-        let of_kind = Distribution::of_kind(&runs, Quantity::Time, &exposed.kind).unwrap();
+        let of_kind = of_kind(&runs, &exposed.kind);
         assert_eq!(of_kind.alike(), 2.0);
+    }
+
+    #[test]
+    fn memory_between_steps_says_less_of_a_peak() {
+        let mut runs = runs(2, "hopper");
+        runs.iter_mut().for_each(|residual| residual.memory = residual.time);
+        runs.iter_mut().filter(|run| run.source == "source 1").for_each(|run| run.between_steps = true);
+        let alike = |quantity| {
+            let known = distribution(&runs, quantity, &traits("hopper"), None).unwrap();
+            (known.alike(), known.range().runs)
+        };
+        assert_eq!(alike(Quantity::Time), (2.0, 200));
+        let (memory, similar) = alike(Quantity::Memory);
+        assert!((memory - (1.0 + (-1.0f64).exp())).abs() < 1e-12 && similar == 100, "{memory} {similar}");
     }
 
     #[test]
@@ -431,19 +305,54 @@ mod tests {
         assert_eq!(range(&residuals, Quantity::Memory, &traits("hopper"), None), None);
     }
 
+    /// The definition at the top of this file, term by term.
     #[test]
-    fn residuals_are_read_as_they_were_written() {
-        let mut residuals = runs(1, "hopper");
-        residuals[0].memory = Some(-0.125);
-        residuals[1].time = None;
-        residuals[2].traits.kind.experts = true;
-        let rounded = from_csv(&to_csv(&residuals)).unwrap();
-        assert_eq!(from_csv(&to_csv(&rounded)).unwrap(), rounded);
-        assert_eq!((rounded[0].memory, rounded[1].time), (Some(-0.125), None));
-        assert!(rounded[2].traits.kind.experts && rounded.len() == 100);
-        assert!(from_csv("source,time\na,b\n").unwrap_err().contains("line: 2"));
-        let wild = to_csv(&residuals[..1]).replace("-0.125", "inf");
-        assert!(from_csv(&wild).unwrap_err().contains("is not a number"));
+    fn weights_and_quantiles_are_those_of_their_definition() {
+        let mut state = 3u64;
+        let mut random = move |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        let mut run = || {
+            let mut traits = traits(["hopper", "ampere", "volta"][random(3) as usize]);
+            traits.kind.experts = random(2) == 0;
+            traits.exposed = random(10) as f64 / 10.0;
+            let memory = (random(3) > 0).then(|| random(50) as f64 / 100.0);
+            Residual { memory, ..residual(random(6) as usize, random(100) as f64 / 100.0, traits) }
+        };
+        let runs: Vec<Residual> = (0..300).map(|_| run()).collect();
+        for (quantity, without) in
+            [(Quantity::Time, None), (Quantity::Time, Some("source 2")), (Quantity::Memory, Some("source 4"))]
+        {
+            let traits = Traits { exposed: 0.3, ..traits("ampere") };
+            let of = |run: &Residual| if quantity == Quantity::Time { run.time } else { run.memory };
+            let counted: Vec<&Residual> =
+                runs.iter().filter(|run| of(run).is_some() && Some(run.source.as_str()) != without).collect();
+            let likeness = |run: &Residual| {
+                let shares = match quantity {
+                    Quantity::Time => 2.0 * (run.traits.exposed - traits.exposed).abs(),
+                    Quantity::Memory => 0.0,
+                };
+                (-traits.kind.distance(&run.traits.kind) - shares).exp()
+            };
+            let in_source = |source: &str| counted.iter().filter(|other| other.source == source).count();
+            let weight = |run: &&Residual| likeness(run) / (in_source(&run.source) as f64).sqrt();
+            let all: f64 = counted.iter().map(weight).sum();
+            let known = distribution(&runs, quantity, &traits, without).unwrap();
+            for part in [0.1, 0.37, 0.5, 0.9] {
+                let value = weighted_quantile(&known.values, part);
+                let below = |limit: f64| {
+                    let below = counted.iter().filter(|run| of(run).is_some_and(|value| value < limit));
+                    below.map(weight).sum::<f64>() / all
+                };
+                assert!(below(value) < part && below(value + 1e-9) >= part, "{quantity:?} {part}: {value}");
+            }
+            let nearest = |source: usize| {
+                let runs = counted.iter().filter(|run| run.source == format!("source {source}"));
+                runs.map(|run| likeness(run)).fold(0.0, f64::max)
+            };
+            assert!((known.alike() - (0..6).map(nearest).sum::<f64>()).abs() < 1e-12, "{quantity:?}");
+        }
     }
 
     #[test]

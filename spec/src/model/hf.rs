@@ -104,7 +104,7 @@ pub(super) fn from_keys(keys: &Map<String, Value>, origin: &str) -> Result<Model
             let mut model = (family.read)(&config)?;
             model.name = origin.into();
             model.norm_epsilon = config.optional_above_zero(&EPSILONS)?;
-            let base = config.optional_above_zero(&BASES)?;
+            let base = rotary_base(&config)?;
             let blocks = model.blocks.iter_mut().map(|run| &mut run.block.attention);
             blocks.filter(|attention| attention.rotary).for_each(|attention| attention.rotary_base = base);
             Ok(model)
@@ -114,6 +114,16 @@ pub(super) fn from_keys(keys: &Map<String, Value>, origin: &str) -> Result<Model
             Some(Value::Object(text)) => from_keys(text, origin),
             _ => Err(config.bad("model_type", &unknown_family(model_type))),
         },
+    }
+}
+
+/// θ of rotary positions, by itself or among `rope_parameters`, as Transformers 5 writes it.
+fn rotary_base(config: &Config) -> Result<Option<f64>, SpecError> {
+    match (config.optional_above_zero(&BASES)?, config.keys.get("rope_parameters")) {
+        (None, Some(Value::Object(keys))) => {
+            Config { keys, origin: config.origin }.optional_above_zero(&BASES)
+        }
+        (base, _) => Ok(base),
     }
 }
 

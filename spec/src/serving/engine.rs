@@ -21,6 +21,12 @@ pub struct Engine {
     pub library: String,
     /// Whether it sums over the GPUs of a node in one kernel of its own where that is faster than NCCL.
     pub own_all_reduce: bool,
+    /// Whether one half of a batch computes while the tokens of the other move to their experts and back.
+    #[serde(default)]
+    pub two_batches: bool,
+    /// Whether it copies and moves experts so that every rank has about as many tokens.
+    #[serde(default)]
+    pub balances_experts: bool,
     /// How it makes batches.
     pub batching: Batching,
     /// What its host does.

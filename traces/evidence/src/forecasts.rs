@@ -1,58 +1,83 @@
 //! Forecasts of the runs of a table.
 
-use crate::runs::{NoPlan, Outcome, Prediction, Run};
+use crate::runs::{Completed, NoPlan, Outcome, Prediction, Run};
 use rayon::prelude::*;
-use trainwright_lower::memory::{node_memory, plan_memory, reported_memory};
+use trainwright_lower::memory::{node_memory, plan_memory, reported_memory, reserved_memory};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::likeness::traits_of;
 use trainwright_sim::{fullest, quick_forecast};
 use trainwright_spec::calibration::Calibration;
-use trainwright_spec::calibration::ranges::{Distribution, Quantity};
+use trainwright_spec::calibration::ranges::Distribution;
+use trainwright_spec::calibration::residuals::Quantity;
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::units::Seconds;
+use trainwright_spec::stack::MemoryReport;
+use trainwright_spec::units::{Bytes, Seconds};
 
 /// A forecast, or a refusal, for each run, in order.
 pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec<Result<Prediction, NoPlan>> {
-    let predict = |run: &Run| {
-        let completed = run.completed()?;
-        let mut plan = completed.run.plan()?;
-        calibration.apply(&mut plan.cluster, &mut plan.stack);
-        let prediction = predict(&plan)?;
-        // A range does not rest on runs of the run's source.
-        let without = run.family();
-        let known = |quantity| calibration.distribution(quantity, &prediction.traits, Some(&without));
-        let (time, memory) = (known(Quantity::Time), known(Quantity::Memory));
-        let ends = |known: &Distribution, quantity: Quantity| {
-            let range = completed.widened(known.range(), quantity);
-            (range.low, range.high)
-        };
-        let place = |known: &Option<Distribution>, measured: Option<f64>, forecast: f64| {
-            Some(known.as_ref()?.fraction_below(measured? / forecast))
-        };
-        let measured_memory = run.measured_peak_memory_gb.filter(|memory| *memory > 0.0);
-        let capacity = plan.node(fullest(&plan, &plan_memory(&plan))).gpu.memory.value.get() / 1e9;
-        Ok(Prediction {
-            band: time
-                .as_ref()
-                .map(|known| ends(known, Quantity::Time))
-                .or(calibration.band.map(|band| (band.low, band.high))),
-            memory_band: memory.as_ref().map(|known| ends(known, Quantity::Memory)),
-            places: [
-                place(&time, run.step_seconds(), prediction.step_seconds),
-                place(&memory, measured_memory, prediction.peak_memory_gb),
-            ],
-            fits_with: memory
-                .as_ref()
-                .map(|known| known.fraction_below(capacity / prediction.used_memory_gb)),
-            remark: completed.remark(run, &plan),
-            ..prediction
-        })
-    };
-    runs.par_iter().map(|run| run.as_ref().map_err(NoPlan::clone).and_then(predict)).collect()
+    let [forecasts] = forecasts_with(runs, [calibration]);
+    forecasts
 }
 
-fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
+/// A forecast, or a refusal, for each run, in order, with each of these calibrations.
+pub fn forecasts_with<const N: usize>(
+    runs: &[Result<Run, NoPlan>],
+    calibrations: [&Calibration; N],
+) -> [Vec<Result<Prediction, NoPlan>>; N] {
+    let of_run = |run: &Result<Run, NoPlan>| {
+        let run = run.as_ref().map_err(NoPlan::clone)?;
+        let completed = run.completed()?;
+        let plan = completed.run.plan()?;
+        Ok(calibrations.map(|calibration| predict(run, &completed, plan.clone(), calibration)))
+    };
+    let refused = |refusal: NoPlan| std::array::from_fn(|_| Err(refusal.clone()));
+    let of_run = |run| of_run(run).unwrap_or_else(refused);
+    let all: Vec<[Result<Prediction, NoPlan>; N]> = runs.par_iter().map(of_run).collect();
+    let mut by_calibration: [Vec<Result<Prediction, NoPlan>>; N] = std::array::from_fn(|_| Vec::new());
+    for of_run in all {
+        by_calibration.iter_mut().zip(of_run).for_each(|(forecasts, forecast)| forecasts.push(forecast));
+    }
+    by_calibration
+}
+
+/// The forecast of a completed run, whose plan with the numbers of the catalog is given.
+fn predict(
+    run: &Run,
+    completed: &Completed,
+    mut plan: Plan,
+    calibration: &Calibration,
+) -> Result<Prediction, NoPlan> {
+    calibration.apply(&mut plan.cluster, &mut plan.stack);
+    let (prediction, capacity) = forecast(&plan)?;
+    // A range does not rest on runs of the run's source.
+    let without = run.family();
+    let known = |quantity| calibration.distribution(quantity, &prediction.traits, Some(&without));
+    let (time, memory) = (known(Quantity::Time), known(Quantity::Memory));
+    let ends = |known: &Distribution, quantity: Quantity| {
+        let range = completed.widened(known.range(), quantity);
+        (range.low, range.high)
+    };
+    let place =
+        |known: &Option<Distribution>, ratio: Option<f64>| Some(known.as_ref()?.fraction_below(ratio?));
+    let time_ratio = run.step_seconds().map(|measured| measured / prediction.step_seconds);
+    Ok(Prediction {
+        band: time
+            .as_ref()
+            .map(|known| ends(known, Quantity::Time))
+            .or(calibration.band.map(|band| (band.low, band.high))),
+        memory_band: memory.as_ref().map(|known| ends(known, Quantity::Memory)),
+        places: [place(&time, time_ratio), place(&memory, prediction.memory_ratio(run))],
+        fits_with: memory
+            .as_ref()
+            .map(|known| known.fraction_below(capacity.get() / 1e9 / prediction.used_memory_gb)),
+        remark: completed.remark(run, &plan),
+        ..prediction
+    })
+}
+
+/// What follows from a plan alone, and the memory of its fullest GPU.
+fn forecast(plan: &Plan) -> Result<(Prediction, Bytes), NoPlan> {
     let costs = ClusterCosts::new(&plan.cluster);
     let forecast = quick_forecast(plan, &costs).map_err(|deadlock| NoPlan::Invalid(deadlock.to_string()))?;
     let step = Seconds::from(forecast.step_time);
@@ -61,10 +86,12 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
     let full = fullest(plan, &memory);
     let used = memory[full].total();
     let node = node_memory(plan, &memory);
-    let fits = used <= plan.node(full).gpu.memory.value && node.is_none_or(|node| node.fits());
+    let capacity = plan.node(full).gpu.memory.value;
+    let fits = used <= capacity && node.is_none_or(|node| node.fits());
     let at_peak = at_peak(plan);
-    let printed = reported_memory(plan, &memory);
-    Ok(Prediction {
+    let in_its_unit = |bytes: Bytes| if plan.stack.prints_gib { bytes.as_gib() } else { bytes.get() / 1e9 };
+    let between_steps = matches!(plan.stack.memory_report, MemoryReport::BetweenSteps { .. });
+    let prediction = Prediction {
         stack: plan.stack.name.clone(),
         remark: None,
         band: None,
@@ -76,12 +103,14 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
         tokens_per_gpu: (plan.job.global_batch * plan.job.sequence) as f64 / plan.cluster.gpus() as f64,
         ideal_seconds: at_peak.get() * (1.0 + bubble(plan)),
         mfu_percent: 100.0 * (at_peak / step),
-        peak_memory_gb: if plan.stack.prints_gib { printed.as_gib() } else { printed.get() / 1e9 },
+        peak_memory_gb: in_its_unit(reported_memory(plan, &memory)),
+        reserved_gb: between_steps.then(|| in_its_unit(reserved_memory(plan, &memory))),
         used_memory_gb: used.get() / 1e9,
         outcome: if fits { Outcome::Fits } else { Outcome::OutOfMemory },
         bubble_percent: percent(forecast.bubble),
         exposed_percent: percent(forecast.exposed),
-    })
+    };
+    Ok((prediction, capacity))
 }
 
 /// Time of the model's FLOPs (full attention) at the peak of all GPUs.

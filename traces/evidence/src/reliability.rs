@@ -207,7 +207,7 @@ pub fn regret(rows: &[Row], fewest: usize, one_node: bool) -> Option<Regret> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trainwright_spec::calibration::ranges::{Kind, Spread, Traits};
+    use trainwright_spec::calibration::residuals::{Kind, Spread, Traits};
 
     fn run(source: &str, measured: f64) -> Run {
         Run {
@@ -243,6 +243,7 @@ mod tests {
             ideal_seconds: 1.0,
             mfu_percent: 40.0,
             peak_memory_gb: 40.0,
+            reserved_gb: None,
             used_memory_gb: 40.0,
             outcome: Outcome::Fits,
             bubble_percent: 0.0,

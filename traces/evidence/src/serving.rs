@@ -4,9 +4,10 @@ mod case;
 mod figures;
 mod forecast;
 mod names;
+mod null;
 pub mod score;
 mod table;
 
-pub use case::{ServingCase, Wish};
+pub use case::ServingCase;
 pub use forecast::{ServingForecast, forecast};
 pub use table::{ServingTable, ServingTableError};

@@ -106,6 +106,14 @@ impl Axis {
         }
     }
 
+    /// The same with no more ticks than have room below a panel: powers of ten where there are too many.
+    pub fn below(mut self) -> Axis {
+        if self.ticks.len() > MOST_ACROSS {
+            self.ticks.retain(|tick| (tick.log10() - tick.log10().round()).abs() < 1e-6);
+        }
+        self
+    }
+
     /// Where a value is between the ends, from 0 to 1.
     pub fn place(&self, value: f64) -> f64 {
         match self.unit {

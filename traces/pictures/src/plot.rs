@@ -1,5 +1,5 @@
 //! Curves in two panels, as SVG or PNG: here a collective by size, forecast and measured; any other quantities on
-//! logarithmic axes in `chart`, and a training by step in `training`.
+//! logarithmic axes in `chart`, a training by step in `training`, and the requests of a service in `serving`.
 //!
 //! ```text
 //! title
@@ -14,13 +14,15 @@
 
 mod chart;
 mod figure;
+mod serving;
 mod training;
 
 pub use chart::{Chart, ChartCurve, ChartPanel, chart_png, chart_svg};
+pub use serving::{ServingCurves, serving_png, serving_svg};
 pub use training::{TrainingCurves, training_png, training_svg};
 
 use crate::axis::{Axis, Unit};
-use crate::canvas;
+use crate::canvas::{self, COLOURS};
 use figure::{Figure, Panel};
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -88,6 +90,7 @@ impl SweepPlot {
                 panel("time", Unit::Time, &|(_, time)| time.get()),
             ],
             dots_on_lines: false,
+            colours: COLOURS.len(),
         }
     }
 }

@@ -10,7 +10,13 @@ impl GenerationOps for Cpu {
         weight.multiply(out.host(), x.host(), width, bias.map(Slice::host), self.threads);
     }
 
-    fn attention_cached(&self, layer: &Attention, qkv: Slice, cache: &mut KeyValueCache<f32>) -> Vec<f32> {
-        layer.forward_cached(qkv.host(), cache, self.threads)
+    fn attention_cached(
+        &self,
+        layer: &Attention,
+        qkv: Slice,
+        cache: &mut KeyValueCache<f32>,
+        window: Option<usize>,
+    ) -> Vec<f32> {
+        layer.forward_cached(qkv.host(), cache, window, self.threads)
     }
 }

@@ -54,6 +54,11 @@ impl RowOps for Cpu {
         let positions = positions.by_row();
         let first = positions.iter().copied().min().unwrap_or(0);
         let end = positions.iter().copied().max().map_or(0, |last| last + 1);
+        if end - first > positions.len() {
+            // Single tokens of sequences of different lengths: angles of their positions alone.
+            let angles = Rotary::<f32>::of(rotated, base, positions.iter().copied());
+            return angles.turn(x.host(), heads, |row| row, turn, self.threads);
+        }
         let angles = Rotary::<f32>::new(rotated, base, first..end);
         angles.turn(x.host(), heads, |row| positions[row], turn, self.threads);
     }

@@ -11,8 +11,15 @@ pub(crate) trait GenerationOps {
         unreachable!("a product with {} numbers on a device that does not generate", weight.len());
     }
 
-    /// The heads' outputs of new tokens of a sequence, whose keys and values join the cache.
-    fn attention_cached(&self, layer: &Attention, _qkv: Slice, _cache: &mut KeyValueCache<f32>) -> Vec<f32> {
+    /// The heads' outputs of new tokens of a sequence, whose keys and values join the cache. With a window each sees that many
+    /// tokens at most.
+    fn attention_cached(
+        &self,
+        layer: &Attention,
+        _qkv: Slice,
+        _cache: &mut KeyValueCache<f32>,
+        _window: Option<usize>,
+    ) -> Vec<f32> {
         unreachable!("{layer:?} with a cache on a device that does not generate");
     }
 }

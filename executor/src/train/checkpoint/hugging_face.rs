@@ -84,6 +84,11 @@ pub(crate) fn check(folder: &Path, model: &Model) -> Result<(), CheckpointError>
     if let Some(scaling) = config.get("rope_scaling").filter(|scaling| rotates && !scaling.is_null()) {
         return differs("rope_scaling", scaling.to_string(), "the executor does not scale positions".into());
     }
+    let kind = config.get("rope_parameters").and_then(|table| table.get("rope_type")).and_then(Value::as_str);
+    if let Some(kind) = kind.filter(|kind| rotates && *kind != "default") {
+        let allowed = "the executor does not scale positions: it has `default`".into();
+        return differs("rope_parameters.rope_type", kind.into(), allowed);
+    }
     match config.get("activation_function").and_then(Value::as_str) {
         Some(name @ "gelu") if !rotates => {
             differs("activation_function", name.into(), "the executor computes `gelu_new`, by tanh".into())

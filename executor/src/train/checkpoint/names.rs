@@ -1,9 +1,11 @@
 //! What Hugging Face calls each parameter, and how it lies in a file.
 //!
-//! A model with learned positions has GPT-2's names, every other one LLaMA's. GPT-2's matrices are stored with inputs for
-//! rows (its `Conv1D`); LLaMA's stand alone where ours stand below each other: queries, keys and values, gate and up.
+//! A model with learned positions has GPT-2's names, every other one LLaMA's, experts Mixtral's. GPT-2's matrices are stored
+//! with inputs for rows (its `Conv1D`); LLaMA's stand alone where ours stand below each other: queries, keys and values, gate
+//! and up, and the matrices of one expert below those of another.
 
 use crate::train::parameters::{Layer, ParameterName, block};
+use std::borrow::Cow;
 use std::ops::Range;
 use trainwright_spec::model::{Mlp, Model, Position};
 
@@ -110,7 +112,7 @@ pub(crate) fn stored(
     );
     let vector = is_bias || matches!(name, ParameterName::NormGain(_) | ParameterName::FinalNormGain);
     let mut first = 0;
-    let one = |(module, rows): (&str, Option<usize>)| {
+    let one = |(module, rows): (Cow<'static, str>, Option<usize>)| {
         let rows = rows.unwrap_or(full_shape[0]);
         first += rows;
         Stored {
@@ -136,6 +138,39 @@ fn prefix(family: Family, layer: Layer, name: ParameterName) -> String {
 
 /// The modules that a parameter is spread over, each with its rows unless it has all.
 fn modules(
+    model: &Model,
+    family: Family,
+    layer: Layer,
+    name: ParameterName,
+) -> Vec<(Cow<'static, str>, Option<usize>)> {
+    if let ParameterName::ExpertFc1 | ParameterName::ExpertFc2 = name {
+        return expert_modules(model, layer, name);
+    }
+    let dense = dense_modules(model, family, layer, name);
+    dense.into_iter().map(|(module, rows)| (module.into(), rows)).collect()
+}
+
+/// The matrices of each expert: w1 is the gate, w3 up, w2 down.
+fn expert_modules(
+    model: &Model,
+    layer: Layer,
+    name: ParameterName,
+) -> Vec<(Cow<'static, str>, Option<usize>)> {
+    let Layer::Block(index) = layer else { unreachable!("experts are in blocks") };
+    let Mlp::Experts(experts) = &block(model, index).mlp else { unreachable!("the block has experts") };
+    let (matrices, rows): (&[&str], usize) = match name {
+        ParameterName::ExpertFc2 => (&["w2"], model.hidden),
+        _ if experts.expert.gated => (&["w1", "w3"], experts.expert.width),
+        _ => (&["w1"], experts.expert.width),
+    };
+    let of = |expert: usize| {
+        let name = move |matrix: &&str| format!("block_sparse_moe.experts.{expert}.{matrix}").into();
+        matrices.iter().map(move |matrix| (name(matrix), Some(rows)))
+    };
+    (0..experts.count).flat_map(of).collect()
+}
+
+fn dense_modules(
     model: &Model,
     family: Family,
     layer: Layer,
@@ -175,15 +210,40 @@ fn modules(
         ParameterName::Fc2 | ParameterName::Fc2Bias => one("mlp.c_proj", "mlp.down_proj"),
         ParameterName::FinalNormGain | ParameterName::FinalNormBias => one("ln_f", "norm"),
         ParameterName::Head | ParameterName::HeadBias => one("lm_head", "lm_head"),
-        ParameterName::Router | ParameterName::ExpertFc1 | ParameterName::ExpertFc2 => {
-            unreachable!("checkpoints of experts are refused before a run")
-        }
+        ParameterName::Router => vec![("block_sparse_moe.gate", None)],
+        ParameterName::ExpertFc1 | ParameterName::ExpertFc2 => unreachable!("each expert has matrices"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two experts of width 3: the rows of a gate, of what it multiplies, and so on; as many rows down as the model is wide.
+    #[test]
+    fn each_expert_has_tensors_of_its_own() {
+        let config = r#"{"model_type": "mixtral", "hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1,
+            "num_hidden_layers": 2, "intermediate_size": 3, "vocab_size": 9, "hidden_act": "silu",
+            "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": null}"#;
+        let model = trainwright_spec::model::hf::from_hugging_face(config, "config.json").unwrap();
+        let tensors = |name, full_shape: [usize; 2]| -> Vec<(String, Range<usize>)> {
+            let stored = stored(&model, Layer::Block(1), name, full_shape).into_iter();
+            stored
+                .inspect(|stored| assert!(!stored.transposed))
+                .map(|stored| (stored.name, stored.rows))
+                .collect()
+        };
+        let named = |tensors: &[(&str, Range<usize>)]| -> Vec<(String, Range<usize>)> {
+            let full = |name: &str| format!("model.layers.1.block_sparse_moe.{name}.weight");
+            tensors.iter().map(|(name, rows)| (full(name), rows.clone())).collect()
+        };
+        let first =
+            [("experts.0.w1", 0..3), ("experts.0.w3", 3..6), ("experts.1.w1", 6..9), ("experts.1.w3", 9..12)];
+        assert_eq!(tensors(ParameterName::ExpertFc1, [12, 8]), named(&first));
+        let second = [("experts.0.w2", 0..8), ("experts.1.w2", 8..16)];
+        assert_eq!(tensors(ParameterName::ExpertFc2, [16, 3]), named(&second));
+        assert_eq!(tensors(ParameterName::Router, [2, 8]), named(&[("gate", 0..2)]));
+    }
 
     #[test]
     fn what_is_taken_can_be_put_back() {

@@ -8,7 +8,7 @@ use crate::random::mix;
 use std::sync::Arc;
 use trainwright_kernels::attention;
 
-/// How documents are told apart.
+/// How documents are separated.
 #[derive(Debug, Clone)]
 pub(crate) enum DocumentStarts {
     /// The numbers of the tokens that begin documents, ascending, the first document's left out.

@@ -1,6 +1,5 @@
 //! The plan of the passes that generate: the ranks of another plan along its axes, and of its other choices the plainest.
 
-use super::Generation;
 use crate::error::RunError;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
@@ -21,16 +20,24 @@ pub fn one_rank(model: Model) -> Plan {
     Plan::plain(model, stack, cluster, Job::new(1, 1, Precision::Fp32))
 }
 
-/// The plan of the passes on the ranks of `plan`.
+/// A plan of `tensor` × `pipeline` ranks.
+pub fn tensor_and_pipeline_ranks(model: Model, tensor: usize, pipeline: usize) -> Plan {
+    let mut plan = one_rank(model);
+    plan.cluster.node.gpus.value = tensor * pipeline;
+    plan.mesh = Mesh::new(tensor, pipeline, 1);
+    plan.stages = stages(&plan);
+    plan
+}
+
+/// The plan of the passes on the ranks of `plan`, over sequences of at most `longest` tokens.
 ///
 /// # Errors
 /// `Refused` if the plan shares sequences or forms grids, or the model has fewer positions than a sequence needs.
-pub(crate) fn layout(plan: &Plan, generation: &Generation) -> Result<Plan, RunError> {
+pub(crate) fn layout(plan: &Plan, longest: usize) -> Result<Plan, RunError> {
     let refuse = |key: &str, value: String, allowed: String| {
         Err(RunError::Refused { key: key.into(), value, allowed })
     };
     let Mesh { tensor, pipeline, data, context, tensor_rows, .. } = plan.mesh;
-    let longest = generation.longest();
     check_positions(&plan.model, longest)?;
     if context > 1 {
         let allowed = "a sequence that grows is on one context rank: generate with `context = 1`";

@@ -1,6 +1,6 @@
 //! The memory that generating takes, stated and compared with the host's before anything is allocated.
 
-use super::Generation;
+use super::weight_format::WeightFormat;
 use crate::train::parameters::{Layer, Parameter, parameters};
 use crate::train::sizes::Sizes;
 use std::ops::Range;
@@ -14,9 +14,9 @@ use trainwright_spec::units::Bytes;
 pub struct GenerationMemory {
     /// Weights, as they are kept.
     pub weights: Bytes,
-    /// Keys and values of a sequence on each rank.
+    /// Keys and values of the tokens that are kept at once.
     pub cache: Bytes,
-    /// Activations of a prompt, and a weight on its way from its file.
+    /// Activations of the largest pass, and a weight on its way from its file.
     pub rest: Bytes,
 }
 
@@ -27,8 +27,22 @@ impl GenerationMemory {
     }
 }
 
+/// What the passes of a run need at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LargestPass {
+    /// How weights are kept.
+    pub weights: WeightFormat,
+    /// Tokens whose keys and values are kept at once.
+    pub cached: usize,
+    /// New tokens of a pass.
+    pub tokens: usize,
+    /// Sequences whose logits are wanted.
+    pub sampled: usize,
+}
+
 /// What `ranks` of a layout take.
-pub(crate) fn memory(plan: &Plan, generation: &Generation, ranks: Range<usize>) -> GenerationMemory {
+pub(crate) fn memory(plan: &Plan, largest_pass: LargestPass, ranks: Range<usize>) -> GenerationMemory {
+    let LargestPass { weights: format, cached, tokens, sampled } = largest_pass;
     let program = lower_every_rank(plan);
     let (mut weights, mut cache, mut rest) = (0, 0, 0);
     for rank in ranks {
@@ -38,17 +52,16 @@ pub(crate) fn memory(plan: &Plan, generation: &Generation, ranks: Range<usize>) 
         let mut largest = 0;
         for layer in layers {
             let all = parameters(&plan.model, layer, &sizes, copies_embedding);
-            weights += all.iter().map(|parameter| generation.weights.bytes(parameter)).sum::<usize>();
+            weights += all.iter().map(|parameter| format.bytes(parameter)).sum::<usize>();
             let full = all.iter().map(|parameter| parameter.full_shape.iter().product()).max();
             let local: usize = all.iter().map(Parameter::padded_length).sum();
             // A parameter as its file has it, as f32, in the parameter's order, and the rank's part of its layer.
             largest = largest.max(12 * full.unwrap_or(0) + 4 * local);
             if let Layer::Block(index) = layer {
-                cache += 4 * generation.longest() * cached_row(&plan.model, index) / sizes.parts;
+                cache += 4 * cached * cached_row(&plan.model, index) / sizes.parts;
             }
         }
-        let prompt = generation.prompts.iter().map(Vec::len).max().unwrap_or(0);
-        rest += largest + 4 * prompt * widest(&plan.model) + 8 * plan.model.vocab;
+        rest += largest + 4 * tokens * widest(&plan.model) + 8 * sampled * plan.model.vocab;
     }
     let [weights, cache, rest] = [weights, cache, rest].map(|bytes| Bytes::new(bytes as f64));
     GenerationMemory { weights, cache, rest }

@@ -17,8 +17,18 @@ pub(super) struct Attention;
 impl Operator for Attention {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let kernel = kernel(step);
-        if let Some(cache) = step.frame.cache_of(step.place.0) {
-            let heads = step.device.attention_cached(&kernel, input.slice(), cache);
+        let window = match step.block().attention.mask {
+            Mask::Window(window) => Some(window),
+            Mask::Causal | Mask::Full => None,
+        };
+        if let Some(sequences) = &mut step.frame.sequences {
+            let (mut heads, mut at) = (Vec::with_capacity(input.rows() * kernel.output_row()), 0);
+            for sequence in sequences {
+                let rows = input.slice().part(at * kernel.row()..(at + sequence.rows) * kernel.row());
+                let cache = sequence.key_values.of(step.place.0);
+                heads.extend(step.device.attention_cached(&kernel, rows, cache, window));
+                at += sequence.rows;
+            }
             return Tensor::of(heads, kernel.output_row());
         }
         let dropout = of_probabilities(step, &kernel);

@@ -16,7 +16,9 @@ pub(super) fn multiply_rows(
     let weight = step.state.layer(layer).weight_rows(name).expect("a product has a weight");
     let width = input.width();
     let mut output = Tensor::any_on(step.device, input.rows(), weight.len() / width);
-    step.device.multiply_rows(output.slice_mut(), input.slice(), width, weight, bias);
+    if input.rows() > 0 {
+        step.device.multiply_rows(output.slice_mut(), input.slice(), width, weight, bias);
+    }
     output
 }
 
@@ -38,12 +40,22 @@ pub(super) fn multiply_experts(step: &Step, name: ParameterName, input: &Tensor,
     output
 }
 
-/// The last row alone: only its logits choose a token.
-pub(super) fn last_row(step: &Step, input: &Tensor) -> Tensor {
-    let (rows, width) = (input.rows(), input.width());
-    let mut last = Tensor::any_on(step.device, 1, width);
-    step.device.copy(last.slice_mut(), input.slice().part((rows - 1) * width..rows * width));
-    last
+/// The last row of each sequence that a token is chosen for: only its logits are read.
+pub(super) fn sampled_rows(step: &Step, input: &Tensor) -> Tensor {
+    let sequences = step.frame.sequences.as_ref().expect("a pass that generates has sequences");
+    let width = input.width();
+    let count = sequences.iter().filter(|sequence| sequence.samples).count();
+    let mut sampled = Tensor::any_on(step.device, count, width);
+    let (mut behind, mut to) = (0, 0);
+    for sequence in sequences {
+        behind += sequence.rows;
+        if sequence.samples {
+            let row = input.slice().part((behind - 1) * width..behind * width);
+            step.device.copy(sampled.slice_mut().part(to * width..(to + 1) * width), row);
+            to += 1;
+        }
+    }
+    sampled
 }
 
 /// Looks tokens up in a packed table; entries of other ranks are zeros.

@@ -6,7 +6,7 @@
 //! the router and of the logits are not.
 //! Source: Micikevicius et al. 2022, arXiv 2209.05433, section 3; Transformer Engine's recipe Float8CurrentScaling.
 
-use super::few_rows::{last_row, multiply_rows};
+use super::few_rows::{multiply_rows, sampled_rows};
 use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
 use crate::device::{Matrix, Product};
@@ -22,7 +22,7 @@ impl Operator for Linear {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let (layer, name) = weight(step);
         if step.frame.generates() {
-            let input = if step.place.1 == Module::Logits { last_row(step, &input) } else { input };
+            let input = if step.place.1 == Module::Logits { sampled_rows(step, &input) } else { input };
             let bias = bias(step).and_then(|name| step.read(name));
             return multiply_rows(step, (layer, name), &input, bias);
         }

@@ -1,26 +1,18 @@
-//! Passes that generate: the forward calls of one microbatch over the new tokens of a sequence, whose earlier tokens' keys and
-//! values are kept.
-//!
-//! The logits are on the ranks of the last stage, each with its part of the vocabulary. These put them together and choose the
-//! same token, and each sends it to the ranks of its pipeline.
+//! Generation behind prompts: a pass over a prompt, then one for each token, of one sequence at a time.
 
 use super::Rank;
+use super::passes::{Choice, NewTokens};
 use crate::comm::transport::{Envelope, Tag};
-use crate::device::Words;
-use crate::device::tensor::Tensor;
 use crate::error::Fault;
-use crate::train::frame::{Frame, KeyValues, MicrobatchTokens};
-use crate::train::generation::sampling::{Sampling, greedy};
+use crate::train::frame::KeyValues;
+use crate::train::generation::sampling::Sampling;
 use crate::train::generation::{Completion, Generation, TrainingSample};
-use crate::train::groups::place_of;
 use crate::train::instruction::Instruction;
-use crate::train::masks::Masks;
 use crate::train::run_context::RunContext;
 use crate::train::sizes::Divides;
 use std::collections::BTreeMap;
 use std::time::Instant;
-use trainwright_spec::program::{Axis, Call, Module, Program, RankProgram, StageEnd, Work};
-use trainwright_spec::schedule::{Action, ActionKind};
+use trainwright_spec::program::RankProgram;
 
 /// A program that a rank runs for a while instead of its own, with the same layers.
 pub(crate) struct OtherProgram<'a> {
@@ -91,134 +83,34 @@ impl<'a> Rank<'a> {
 
     fn complete(&mut self, prompt: &[u32], choosing: Choosing) -> Result<Completion, Fault> {
         let began = Instant::now();
+        let Choosing { sampling, prompt: number, count, stop, returns_logits } = choosing;
         let mut key_values = KeyValues::default();
-        let mut logits = self.pass(prompt, 0, &mut key_values)?;
-        let (mut tokens, mut prefill, mut all_logits) = (Vec::new(), 0.0, Vec::new());
+        let (mut tokens, mut prefill, mut logits) = (Vec::new(), 0.0, Vec::new());
         loop {
-            all_logits.extend(logits.clone().filter(|_| choosing.returns_logits));
-            let token = self.choose(logits, choosing, tokens.len())?;
-            tokens.push(token);
+            let (new, first) = match tokens.last() {
+                None => (prompt, 0),
+                Some(last) => (std::slice::from_ref(last), prompt.len() + tokens.len() - 1),
+            };
+            let part = NewTokens { tokens: new, first, samples: true, key_values: &mut key_values };
+            let made = self.pass(&mut [part])?;
+            let choice = Choice { sampling, prompt: number, place: tokens.len() };
+            for chosen in self.choose(made, &[choice], returns_logits)? {
+                tokens.push(chosen.token);
+                logits.extend(returns_logits.then_some(chosen.logits));
+            }
             if tokens.len() == 1 {
                 prefill = began.elapsed().as_secs_f64();
             }
-            if tokens.len() == choosing.count || Some(token) == choosing.stop {
+            if tokens.len() == count || tokens.last() == stop.as_ref() {
                 break;
             }
-            logits = self.pass(&[token], prompt.len() + tokens.len() - 1, &mut key_values)?;
         }
         if self.sizes.divides == Divides::Weights {
             // Some stay gathered until backward.
             self.state.layers_mut().for_each(|(_, layer)| layer.weights.free_full());
         }
         let decode = began.elapsed().as_secs_f64() - prefill;
-        Ok(Completion { tokens, prefill, decode, logits: all_logits })
-    }
-
-    /// A pass over new tokens of a sequence, of which the first one has that position. The logits behind the last one, on ranks of the
-    /// last stage.
-    pub(super) fn pass(
-        &mut self,
-        tokens: &[u32],
-        first: usize,
-        key_values: &mut KeyValues,
-    ) -> Result<Option<Vec<f32>>, Fault> {
-        let of_pass = self.sizes.of_pass(first..first + tokens.len());
-        let of_step = std::mem::replace(&mut self.sizes, of_pass);
-        let mut logits = None;
-        for (number, call) in self.program.calls.iter().enumerate() {
-            if let Some(action) = first_forward(call) {
-                let made = self.forward_call((number, call), action, tokens, key_values)?;
-                logits = logits.or(made);
-            }
-        }
-        self.sizes = of_step;
-        logits.map(|logits| self.full_logits(&logits)).transpose()
-    }
-
-    /// The call of a stage. Returns the logits if the stage is the last.
-    fn forward_call(
-        &mut self,
-        (number, call): (usize, &Call),
-        action: Action,
-        tokens: &[u32],
-        key_values: &mut KeyValues,
-    ) -> Result<Option<Tensor>, Fault> {
-        let program = self.shared.program;
-        let targets = Words::on_host(Vec::new());
-        let mut frame =
-            Frame::new(Some(MicrobatchTokens { inputs: Words::on_host(tokens.to_vec()), targets }));
-        frame.masks = Masks::off();
-        frame.key_values = Some(std::mem::take(key_values));
-        frame.flow = match program.source(action) {
-            Some(StageEnd::Model) => Some(Tensor::any_on(&*self.device, tokens.len(), self.sizes.hidden)),
-            Some(StageEnd::SameRank(channel)) => self.left_tensors.remove(&(channel, action.microbatch)),
-            _ => None,
-        };
-        let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
-        for (index, instruction) in instructions.iter().enumerate() {
-            let is_of_loss = instruction.module.is_some_and(|module| module.place.1 == Module::Loss);
-            if is_of_loss || matches!(instruction.op.work, Work::Copy { .. }) {
-                continue;
-            }
-            self.heartbeat.begin_op(number, index)?;
-            self.instruction(instruction, action, &mut frame)?;
-        }
-        self.instructions.insert(call.segment, instructions);
-        *key_values = frame.key_values.take().expect("it was given to the frame");
-        match program.destination(action) {
-            Some(StageEnd::Model) => return Ok(Some(frame.take_flow())),
-            Some(StageEnd::SameRank(channel)) => {
-                self.left_tensors.insert((channel, action.microbatch), frame.take_flow());
-            }
-            _ => {}
-        }
-        Ok(None)
-    }
-
-    /// The logits of the vocabulary, out of those of the tensor ranks.
-    fn full_logits(&mut self, local: &Tensor) -> Result<Vec<f32>, Fault> {
-        let mut logits = match self.groups[place_of(Axis::Tensor)].clone() {
-            Some(members) => self.communicator.all_gather(&members, local.data())?,
-            None => local.data().to_vec(),
-        };
-        logits.truncate(self.sizes.vocabulary);
-        Ok(logits)
-    }
-
-    /// The next token, on every rank of the pipeline.
-    fn choose(&mut self, logits: Option<Vec<f32>>, choosing: Choosing, place: usize) -> Result<u32, Fault> {
-        let this = self.program.pipeline_rank;
-        let tag = Tag::Group(self.shared.program.groups.len());
-        let last = self.last_stage_place();
-        let Some(logits) = logits else {
-            let envelope = Envelope { from: self.rank_at(last), to: self.rank_at(this), tag };
-            let bytes = self.shared.transport.receive_bytes(envelope)?;
-            return Ok(u32::from_le_bytes(bytes.try_into().expect("a token has 4 bytes")));
-        };
-        if logits.iter().any(|logit| !logit.is_finite()) {
-            let reason =
-                "a logit is not a finite number: the weights overflow, or have NaN or infinity among them";
-            return Err(Fault::Data(reason.into()));
-        }
-        let token = match choosing.sampling {
-            None => greedy(&logits),
-            Some(sampling) => sampling.draw(&logits, choosing.prompt, place),
-        } as u32;
-        for other in (0..self.program.pipeline.len()).filter(|other| *other != this) {
-            let envelope = Envelope { from: self.rank_at(this), to: self.rank_at(other), tag };
-            self.shared.transport.send_bytes(envelope, token.to_le_bytes().to_vec());
-        }
-        Ok(token)
-    }
-
-    /// Where in the pipeline the logits are made.
-    fn last_stage_place(&self) -> usize {
-        let program: &Program = self.shared.program;
-        let is_last = |place: &usize| {
-            let calls = &program.ranks[*place].calls;
-            calls.iter().filter_map(first_forward).any(|action| program.stages[action.stage].is_last())
-        };
-        self.program.pipeline.iter().position(is_last).expect("a pipeline has a last stage")
+        Ok(Completion { tokens, prefill, decode, logits })
     }
 
     /// All completions on rank 0, from the first rank of each data rank; the others keep none.
@@ -246,11 +138,6 @@ impl<'a> Rank<'a> {
         all.sort_by_key(|(prompt, _)| *prompt);
         Ok(all)
     }
-}
-
-/// The forward action of a call, if it is that of the first microbatch.
-fn first_forward(call: &Call) -> Option<Action> {
-    call.action.filter(|action| action.kind == ActionKind::Forward && action.microbatch == 0)
 }
 
 fn completion_to_bytes(prompt: usize, Completion { tokens, prefill, decode, .. }: &Completion) -> Vec<u8> {

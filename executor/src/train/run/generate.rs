@@ -7,7 +7,7 @@ use crate::comm::transport::{Mailboxes, Rendezvous};
 use crate::error::RunError;
 use crate::train::data::tokens::Tokens;
 use crate::train::generation::layout::layout;
-use crate::train::generation::memory::{GenerationMemory, memory};
+use crate::train::generation::memory::{GenerationMemory, LargestPass, memory};
 use crate::train::generation::weight_format::WeightFormat;
 use crate::train::generation::{Completion, Generation};
 use crate::train::settings::{Settings, Start};
@@ -62,22 +62,14 @@ fn run(plan: Plan, settings: &Settings, here: LocalRanks) -> Result<Vec<Completi
 }
 
 /// The tokens of one batch, which nobody reads.
-fn no_data(plan: &Plan) -> Tokens {
+pub(super) fn no_data(plan: &Plan) -> Tokens {
     Tokens::synthetic(plan.model.vocab, plan.job.tokens() + 1, 0)
 }
 
 /// The layout of the passes, if the executor has everything that they need.
 fn checked(plan: &Plan, settings: &Settings) -> Result<Plan, RunError> {
     let generation = wanted(settings);
-    if settings.device.runs_cuda_kernels {
-        let allowed = "it generates on processors: leave --device out".into();
-        return Err(RunError::Refused { key: "device".into(), value: settings.device.name.into(), allowed });
-    }
-    if settings.start == Start::Anew && generation.weights != WeightFormat::Fp32 {
-        let allowed = "new weights are not rounded: begin with a checkpoint".into();
-        let value = generation.weights.name().into();
-        return Err(RunError::Refused { key: "weights".into(), value, allowed });
-    }
+    check_start(settings)?;
     let vocabulary = plan.model.vocab;
     for (number, prompt) in generation.prompts.iter().enumerate() {
         let problem = match prompt.iter().find(|token| **token as usize >= vocabulary) {
@@ -89,9 +81,23 @@ fn checked(plan: &Plan, settings: &Settings) -> Result<Plan, RunError> {
         };
         return Err(RunError::Data(format!("prompt {} {problem}", number + 1)));
     }
-    let plan = settings.device.with_executor_stack(&layout(plan, generation)?)?;
-    supported::check(&plan)?;
+    let plan = settings.device.with_executor_stack(&layout(plan, generation.longest())?)?;
+    supported::check_forward(&plan)?;
     Ok(plan)
+}
+
+/// Refuses devices and weights that do not generate.
+pub(super) fn check_start(settings: &Settings) -> Result<(), RunError> {
+    if settings.device.runs_cuda_kernels {
+        let allowed = "it generates on processors: leave --device out".into();
+        return Err(RunError::Refused { key: "device".into(), value: settings.device.name.into(), allowed });
+    }
+    let format = settings.weights_to_read().unwrap_or_default();
+    if settings.start == Start::Anew && format != WeightFormat::Fp32 {
+        let allowed = "new weights are not rounded: begin with a checkpoint".into();
+        return Err(RunError::Refused { key: "weights".into(), value: format.name().into(), allowed });
+    }
+    Ok(())
 }
 
 fn check_memory(
@@ -100,7 +106,10 @@ fn check_memory(
     ranks: Range<usize>,
     state: &mut dyn FnMut(&GenerationMemory),
 ) -> Result<(), RunError> {
-    let needed = memory(plan, wanted(settings), ranks.clone());
+    let generation = wanted(settings);
+    let prompt = generation.prompts.iter().map(Vec::len).max().unwrap_or(0);
+    let (weights, cached) = (generation.weights, generation.longest());
+    let needed = memory(plan, LargestPass { weights, cached, tokens: prompt, sampled: 1 }, ranks.clone());
     state(&needed);
     host_memory::check_bytes(needed.total(), ranks)
 }

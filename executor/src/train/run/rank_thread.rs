@@ -99,6 +99,11 @@ impl Run {
             let here = LocalEnd { completions, ..LocalEnd::default() };
             return Ok(RankEnd { records: Vec::new(), resident, here: Some(here) });
         }
+        if let Some(serving) = &self.settings.serving {
+            worker.serve(serving)?;
+            ends.1 = true;
+            return Ok(RankEnd { records: Vec::new(), resident, here: Some(LocalEnd::default()) });
+        }
         let of_samples =
             self.sample_program.as_ref().map(|(plan, program)| RunContext { plan, program, ..shared });
         let mut other = of_samples.as_ref().map(|shared| {
@@ -170,14 +175,11 @@ impl Run {
             heartbeat.beat();
             self.beginning.load(&self.plan.model, layer, parameter, moments)
         };
-        match &self.settings.generation {
+        match self.settings.weights_to_read() {
             None => worker.state.load(load)?,
-            Some(generation) => {
-                let format = generation.weights;
-                worker
-                    .state
-                    .load_packed(load, |parameter, loaded, local| format.pack(parameter, loaded, local))?;
-            }
+            Some(format) => worker
+                .state
+                .load_packed(load, |parameter, loaded, local| format.pack(parameter, loaded, local))?,
         }
         for (_, layer) in worker.state.layers_mut() {
             heartbeat.beat();
@@ -201,7 +203,7 @@ impl Run {
         let heartbeat = self.heartbeats.rank(rank);
         let (seed, moments) = (self.beginning.seed, shared.optimizer.moments());
         // Of what is generated with, a file has all weights.
-        let blank = settings.generation.is_some() && settings.start != Start::Anew;
+        let blank = settings.weights_to_read().is_some() && settings.start != Start::Anew;
         let making = Making { seed, blank, moments, threads, heartbeat };
         let state = State::new(&plan.model, layers.into_iter(), &sizes, copies_embedding, making);
         Ok(Rank {

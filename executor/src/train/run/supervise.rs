@@ -60,8 +60,11 @@ impl Run {
             let local = |rank: &usize| here.local_rank.unwrap_or(*rank);
             here.ranks.iter().map(local).try_for_each(settings.device.require_fp8)?;
         }
-        if settings.saving.is_some() || settings.start != Start::Anew {
-            supported::check_checkpoints(&plan)?;
+        match &settings.start {
+            // Weights that are only read may be those of experts too.
+            Start::Weights(_) if settings.saving.is_none() => supported::check_loaded(&plan)?,
+            Start::Anew if settings.saving.is_none() => {}
+            _ => supported::check_checkpoints(&plan)?,
         }
         let beginning = Beginning::open(&plan, tokens, settings)?;
         let orders = Arc::default();

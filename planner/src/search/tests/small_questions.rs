@@ -5,7 +5,7 @@ use crate::question::{Breadth, Pins, Question};
 use crate::risk::{MemoryLimit, Order, Risk};
 use std::sync::Arc;
 use trainwright_sim::likeness::kind;
-use trainwright_spec::calibration::ranges::{Kind, Residual, Spread, Traits};
+use trainwright_spec::calibration::residuals::{Kind, Residual, Spread, Traits};
 use trainwright_spec::cluster::{
     Cluster, DeviceProfile, MeasuredKernel, MeasuredOp, NetworkProfile, Node, Others,
 };
@@ -70,6 +70,7 @@ pub(super) fn with_errors(mut question: Question, memory: MemoryLimit, order: Or
             source: format!("source {run}"),
             time: Some(time.ln()),
             memory: Some(memory.ln()),
+            between_steps: false,
             traits: Traits { kind: Kind { spread, ..of_one_rank.clone() }, exposed: 0.1, host: 0.1 },
         }
     };

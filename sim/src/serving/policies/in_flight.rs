@@ -13,6 +13,10 @@ impl Policy for InFlight {
         "in-flight"
     }
 
+    fn mixes(&self) -> bool {
+        true
+    }
+
     fn next(&self, queue: &mut Queue) -> Vec<Work> {
         let mut works = queue.all_decodes();
         let mut budget = queue.limits.tokens.saturating_sub(works.len());

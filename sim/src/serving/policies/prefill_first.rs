@@ -13,6 +13,10 @@ impl Policy for PrefillFirst {
         "prefill-first"
     }
 
+    fn mixes(&self) -> bool {
+        false
+    }
+
     fn next(&self, queue: &mut Queue) -> Vec<Work> {
         let mut budget = queue.limits.tokens;
         let mut works = Vec::new();
@@ -26,18 +30,7 @@ impl Policy for PrefillFirst {
             works.push(Work { sequence, tokens });
             budget -= tokens;
         }
-        while let Some(sequence) = queue.waiting.front().copied()
-            && queue.running.len() < queue.limits.sequences
-            && budget > 0
-        {
-            let tokens = queue.sequences[sequence].left().min(budget);
-            if !queue.hold(sequence, tokens) {
-                break;
-            }
-            queue.admit();
-            works.push(Work { sequence, tokens });
-            budget -= tokens;
-        }
+        queue.admit_chunks(budget, &mut works);
         if works.is_empty() { queue.all_decodes() } else { works }
     }
 }

@@ -11,6 +11,14 @@ impl Policy for StaticBatch {
         "static"
     }
 
+    fn mixes(&self) -> bool {
+        false
+    }
+
+    fn keeps_budget(&self) -> bool {
+        false
+    }
+
     fn next(&self, queue: &mut Queue) -> Vec<Work> {
         if !queue.running.is_empty() {
             return queue.all_decodes();

@@ -14,6 +14,10 @@ impl Policy for TokenBudget {
         "token-budget"
     }
 
+    fn mixes(&self) -> bool {
+        true
+    }
+
     fn next(&self, queue: &mut Queue) -> Vec<Work> {
         let mut budget = queue.limits.tokens;
         let preempted = queue.preemptions;
@@ -29,18 +33,8 @@ impl Policy for TokenBudget {
             budget -= tokens;
             index += 1;
         }
-        while let Some(sequence) = queue.waiting.front().copied()
-            && queue.preemptions == preempted
-            && queue.running.len() < queue.limits.sequences
-            && budget > 0
-        {
-            let tokens = queue.sequences[sequence].left().min(budget);
-            if !queue.hold(sequence, tokens) {
-                break;
-            }
-            queue.admit();
-            works.push(Work { sequence, tokens });
-            budget -= tokens;
+        if queue.preemptions == preempted {
+            queue.admit_chunks(budget, &mut works);
         }
         works
     }

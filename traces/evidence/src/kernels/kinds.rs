@@ -171,6 +171,7 @@ fn experts(cells: &Cells) -> Result<Work, NoCase> {
         expert_parallel: cells.count("moe_ep_size")?,
         gated: !cells.text("kernel_source").contains("nongated"),
         skewed: !matches!(distribution, "balanced" | "uniform"),
+        exchanged: false,
         operands: operands(cells, "moe_dtype")?,
     }))
 }

@@ -1,7 +1,8 @@
 //! What a forecast has that its row does not state, and how much wider that makes its range.
 
 use super::Run;
-use trainwright_spec::calibration::ranges::{Quantity, Range};
+use trainwright_spec::calibration::ranges::Range;
+use trainwright_spec::calibration::residuals::Quantity;
 use trainwright_spec::plan::Plan;
 
 /// A row whose blanks are filled.

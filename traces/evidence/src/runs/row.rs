@@ -130,7 +130,8 @@ pub struct Run {
     pub memory_unit: String,
     /// `ok` or `oom`.
     pub outcome: String,
-    /// Free text; `schedule NAME` between semicolons names the pipeline schedule, before one that `framework` names.
+    /// Free text. Between semicolons, `schedule NAME` names the pipeline schedule, before one that `framework` names, and
+    /// `reserved N GB` (or `GiB`) states what the framework's allocator has reserved at its peak.
     pub notes: String,
 }
 
@@ -183,6 +184,14 @@ impl Run {
     /// How it ended, if the row says so.
     pub fn outcome(&self) -> Option<Outcome> {
         [Outcome::Fits, Outcome::OutOfMemory].into_iter().find(|outcome| outcome.name() == self.outcome)
+    }
+
+    /// What the framework's allocator has reserved at its peak, in the unit that the software prints; `None` if `notes` do not
+    /// state it.
+    pub fn reserved_gb(&self) -> Option<f64> {
+        let stated = self.notes.split(';').find_map(|note| note.trim().strip_prefix("reserved "))?;
+        let number = stated.strip_suffix(" GB").or_else(|| stated.strip_suffix(" GiB"))?;
+        number.parse().ok().filter(|memory: &f64| memory.is_finite() && *memory > 0.0)
     }
 
     /// Time of a step in seconds: as measured, or from the tokens per second.

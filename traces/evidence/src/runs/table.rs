@@ -4,7 +4,7 @@ use super::{NoPlan, Outcome, Run};
 use csv::{ReaderBuilder, StringRecord, Trim, Writer};
 use std::io::{self, Read, Write};
 use thiserror::Error;
-use trainwright_spec::calibration::ranges::Traits;
+use trainwright_spec::calibration::residuals::Traits;
 
 /// The columns that a forecast adds.
 pub const FORECAST_COLUMNS: [&str; 14] = [
@@ -59,6 +59,9 @@ pub struct Prediction {
     pub mfu_percent: f64,
     /// Peak memory as the software would print it: see `trainwright_spec::stack::MemoryReport`.
     pub peak_memory_gb: f64,
+    /// What the framework's allocator has reserved at its peak, in the software's unit, where `peak_memory_gb` is not that of
+    /// a peak but of a time between steps; `None` elsewhere.
+    pub reserved_gb: Option<f64>,
     /// Memory of the fullest GPU, in 10⁹ bytes.
     pub used_memory_gb: f64,
     /// Whether that fits.
@@ -160,6 +163,17 @@ impl Prediction {
         Some(self.step_seconds / run.step_seconds().or_else(by_rate)? - 1.0)
     }
 
+    /// Measured over forecast peak memory; `None` if the row has no peak.
+    pub fn memory_ratio(&self, run: &Run) -> Option<f64> {
+        match self.reserved_gb {
+            Some(forecast) => Some(run.reserved_gb()? / forecast),
+            None => {
+                let measured = run.measured_peak_memory_gb.filter(|memory| *memory > 0.0)?;
+                Some(measured / self.peak_memory_gb)
+            }
+        }
+    }
+
     fn cells(&self, run: &Run) -> [String; FORECAST_COLUMNS.len()] {
         let error = self.error(run).map(|error| 100.0 * error);
         let percent = |value: f64| format!("{value:.2}");
@@ -199,4 +213,36 @@ fn refused(refusal: &NoPlan) -> [String; FORECAST_COLUMNS.len()] {
         }
     }
     cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forecasts::forecasts;
+    use trainwright_spec::calibration::Calibration;
+
+    /// A row of software that prints memory between steps, and its forecast.
+    fn row(notes: &str) -> (Run, Prediction) {
+        let table = format!(
+            "id,gpu,gpus,layers,hidden,vocab,seq_len,gated_mlp,tp,micro_batch,global_batch,framework,measured_peak_memory_gb,notes\n\
+             a-1,h100-80gb-sxm,8,16,2048,32000,4096,yes,8,1,8,nanotron,4.5,{notes}\n"
+        );
+        let table = Table::read(table.as_bytes()).unwrap();
+        let runs: Vec<_> = table.runs().collect();
+        let prediction = forecasts(&runs, &Calibration::default()).remove(0).unwrap();
+        (runs[0].clone().unwrap(), prediction)
+    }
+
+    /// Memory between steps says nothing of the peak; what the allocator has reserved does.
+    #[test]
+    fn the_ratio_of_memory_is_that_of_peaks() {
+        let (run, prediction) = row("reserved 12.5 GB; fp32 gradients");
+        assert_eq!(run.reserved_gb(), Some(12.5));
+        assert_eq!(prediction.memory_ratio(&run), Some(12.5 / prediction.reserved_gb.unwrap()));
+        assert!(prediction.reserved_gb.unwrap() > prediction.peak_memory_gb);
+        let (run, prediction) = row("reserved much");
+        assert_eq!((run.reserved_gb(), prediction.memory_ratio(&run)), (None, None));
+        let peak = Prediction { reserved_gb: None, ..prediction };
+        assert_eq!(peak.memory_ratio(&run), Some(4.5 / peak.peak_memory_gb));
+    }
 }

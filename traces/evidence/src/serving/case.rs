@@ -33,19 +33,8 @@ pub struct ServingCase {
     pub most: Option<usize>,
     /// The name of the engine as printed, if another stands for it.
     pub stands_for: Option<String>,
-    /// How it is asked.
-    pub wish: Wish,
-}
-
-/// How requests come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
-    /// A batch at once.
-    Batch,
-    /// A closed loop of clients.
-    Clients,
-    /// At a rate, or all queued at once.
-    Rate,
+    /// Whether latency is that of a whole batch, from its start to the end of its last sequence.
+    pub whole_batch: bool,
 }
 
 impl ServingCase {
@@ -96,9 +85,10 @@ impl ServingCase {
             cache: cache.into(),
             engine,
         };
-        let (load, wish, most) = load(cells, replicas, attention_data)?;
+        let (load, most) = load(cells, replicas, attention_data)?;
+        let whole_batch = cells.text("concurrency").is_empty() && !cells.text("batch").is_empty();
         let stands_for = known.is_none().then(|| printed.to_string());
-        Ok(Self { model, cluster, plan, replicas, load, most, stands_for, wish })
+        Ok(Self { model, cluster, plan, replicas, load, most, stands_for, whole_batch })
     }
 }
 
@@ -113,12 +103,8 @@ fn length(cells: &Cells, column: &str) -> Result<Option<usize>, NoCase> {
     }
 }
 
-/// What each instance is asked, how, and the most sequences of a step if the row says so.
-fn load(
-    cells: &Cells,
-    replicas: usize,
-    attention_data: usize,
-) -> Result<(Load, Wish, Option<usize>), NoCase> {
+/// What each instance is asked, and the most sequences of a step if the row says so.
+fn load(cells: &Cells, replicas: usize, attention_data: usize) -> Result<(Load, Option<usize>), NoCase> {
     let input = length(cells, "input_len")?;
     let output = length(cells, "output_len")?;
     // A prompt that a table leaves out is a short one.
@@ -131,20 +117,20 @@ fn load(
         let clients = share(clients);
         let rounds = (MOST_REQUESTS / clients).clamp(3, ROUNDS);
         let most = batch.map(|batch| share(batch) * attention_data).filter(|batch| *batch < clients);
-        return Ok((Load::closed(clients, rounds, input, output), Wish::Clients, most));
+        return Ok((Load::closed(clients, rounds, input, output), most));
     }
     if let Some(batch) = batch {
-        return Ok((Load::batch(share(batch), input, output), Wish::Batch, None));
+        return Ok((Load::batch(share(batch), input, output), None));
     }
     match cells.text("request_rate") {
         "" => {
             Err(NoCase::Unsupported("neither `batch` nor `concurrency` nor `request_rate` is given".into()))
         }
-        "inf" => Ok((Load::batch(MOST_REQUESTS, input, output), Wish::Rate, None)),
+        "inf" => Ok((Load::batch(MOST_REQUESTS, input, output), None)),
         text => match text.parse::<f64>() {
             Ok(rate) if rate > 0.0 && rate.is_finite() => {
                 let load = Load::at_rate(rate / replicas as f64, OPEN_REQUESTS, input, output);
-                Ok((load, Wish::Rate, None))
+                Ok((load, None))
             }
             _ => Err(NoCase::Invalid(format!("`request_rate` is {text}, no number above 0"))),
         },

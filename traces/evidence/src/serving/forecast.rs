@@ -1,6 +1,7 @@
 //! The forecast of a row.
 
-use super::case::{ServingCase, Wish};
+use super::case::ServingCase;
+use super::null::{NullForecast, null_forecast};
 use crate::kernels::NoCase;
 use trainwright_sim::serving::{Instance, ServingError};
 use trainwright_spec::units::{Bytes, Seconds};
@@ -30,6 +31,8 @@ pub struct ServingForecast {
     pub memory: Bytes,
     /// Tokens that the cache of an instance has room for.
     pub capacity: usize,
+    /// What the null model says.
+    pub null: NullForecast,
 }
 
 /// The forecast of a case.
@@ -55,12 +58,13 @@ pub fn forecast(case: &ServingCase) -> Result<ServingForecast, NoCase> {
         assumed: assumed.unwrap_or_default(),
         ttft: served.mean_ttft(),
         tpot: served.mean_tpot(),
-        latency: if case.wish == Wish::Batch { served.duration } else { served.mean_latency() },
+        latency: if case.whole_batch { served.duration } else { served.mean_latency() },
         output_rate: served.output_rate() * replicas,
         total_rate: served.total_rate() * replicas,
         request_rate: served.request_rate() * replicas,
         gpus: plan.gpus() * case.replicas,
         memory: instance.most_memory(&served),
         capacity: instance.capacity,
+        null: null_forecast(case, &instance),
     })
 }

@@ -7,6 +7,7 @@ use crate::kernels::NoCase;
 use crate::statistics::{mean, median, quantile};
 use std::collections::{BTreeMap, BTreeSet};
 use trainwright_spec::serving::{ServingRange, ServingRanges};
+use trainwright_spec::units::Seconds;
 
 /// Measured runs from which on an engine has a range of its own.
 const FEW: usize = 20;
@@ -27,6 +28,8 @@ pub struct Residual {
     pub source: String,
     /// Measured over forecast.
     pub ratio: f64,
+    /// Measured over the null model's forecast; `None` if it has none.
+    pub null: Option<f64>,
 }
 
 /// Errors of a figure: |forecast / measured − 1|.
@@ -46,6 +49,8 @@ pub struct ServingScore {
     pub p90: f64,
     /// Median of forecast / measured − 1.
     pub bias: f64,
+    /// Median error of the null model on the rows that it forecasts; `None` if there are none.
+    pub null: Option<f64>,
     /// The part of the rows whose measurement is in the catalog's range.
     pub held: f64,
     /// The same with ranges from the other sources.
@@ -75,11 +80,21 @@ pub fn residuals(
                     engine: forecast.engine.clone(),
                     source: table.text(row, "source").to_string(),
                     ratio: measured / expected,
+                    null: null(figure.column, forecast).map(|expected| measured / (1e3 * expected.get())),
                 });
             }
         }
     }
     residuals
+}
+
+/// The null model's forecast of a figure.
+fn null(column: &str, forecast: &ServingForecast) -> Option<Seconds> {
+    match column {
+        "ttft_ms" => forecast.null.ttft,
+        "tpot_ms" => forecast.null.tpot,
+        _ => None,
+    }
 }
 
 /// The ranges that hold eight tenths of the residuals, for each figure and engine with enough of them, and for all.
@@ -129,6 +144,8 @@ pub fn scores(residuals: &[Residual], catalog: &ServingRanges) -> Vec<ServingSco
         let of =
             |error: fn(f64) -> f64| group.iter().map(|residual| error(residual.ratio)).collect::<Vec<f64>>();
         let errors = of(|ratio| (1.0 / ratio - 1.0).abs());
+        let null = group.iter().filter_map(|residual| Some((1.0 / residual.null? - 1.0).abs()));
+        let null: Vec<f64> = null.collect();
         let part = |holds: &dyn Fn(&Residual) -> bool| {
             group.iter().filter(|residual| holds(residual)).count() as f64 / group.len() as f64
         };
@@ -143,6 +160,7 @@ pub fn scores(residuals: &[Residual], catalog: &ServingRanges) -> Vec<ServingSco
             median: median(&errors),
             mean: mean(&errors),
             p90: quantile(&errors, 0.9),
+            null: (!null.is_empty()).then(|| median(&null)),
             bias: median(&of(|ratio| 1.0 / ratio - 1.0)),
             held: part(&|residual| holds(catalog, residual)),
             held_left_out: part(&|residual| holds(&without[residual.source.as_str()], residual)),
@@ -156,7 +174,14 @@ mod tests {
     use super::*;
 
     fn residual(engine: &str, source: &str, ratio: f64) -> Residual {
-        Residual { column: "tpot_ms", range: "tpot", engine: engine.into(), source: source.into(), ratio }
+        Residual {
+            column: "tpot_ms",
+            range: "tpot",
+            engine: engine.into(),
+            source: source.into(),
+            ratio,
+            null: None,
+        }
     }
 
     #[test]

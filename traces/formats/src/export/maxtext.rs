@@ -185,8 +185,9 @@ fn state(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
         Precision::Bf16 | Precision::Fp32 => {}
         _ => coverage.omit("job.precision", "bfloat16 or float32, and fp8 or int8 products"),
     }
-    let gradients = if super::fields::gradients(plan) == Precision::Bf16 { "bfloat16" } else { "float32" };
-    set("grad_dtype", json!(gradients));
+    // XLA reduces the gradients of 16-bit copies in any case. The optimizer gets them in 32 bits unless the plan says otherwise.
+    let narrow = plan.state.gradients.is_some_and(|precision| precision.base() == Precision::Bf16);
+    set("grad_dtype", json!(if narrow { "bfloat16" } else { "float32" }));
     coverage.express(&["state.gradients"]);
     match plan.state.moments {
         Moments::Fp32 => {}

@@ -3,7 +3,7 @@
 use super::Mark;
 use super::figure::{Figure, Panel};
 use crate::axis::{Axis, Unit};
-use crate::canvas;
+use crate::canvas::{self, COLOURS};
 
 /// Two panels with the same curves.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,6 +71,7 @@ impl Chart {
             curves: self.curves.iter().map(|curve| (curve.name.as_str(), curve.mark)).collect(),
             panels: [panel(0), panel(1)],
             dots_on_lines: true,
+            colours: COLOURS.len(),
         }
     }
 }

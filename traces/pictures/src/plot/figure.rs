@@ -28,6 +28,8 @@ pub struct Figure<'a> {
     pub panels: [Panel<'a>; 2],
     /// Whether the points of a line have dots.
     pub dots_on_lines: bool,
+    /// Curves that are so many places apart have one colour.
+    pub colours: usize,
 }
 
 /// One coordinate system.
@@ -63,7 +65,7 @@ impl Figure<'_> {
                 Mark::Line => vec![(x, y), (x + SAMPLE - 10.0, y)],
                 Mark::Points => vec![(x + SAMPLE / 2.0 - 5.0, y)],
             };
-            curve(&mut canvas, *mark, colour(index), points);
+            curve(&mut canvas, *mark, self.colour(index), points);
             label(&mut canvas, (x + SAMPLE, y), (Anchor::Start, Level::Middle), name);
         }
         for (left, panel) in [0.0, WIDTH / 2.0].into_iter().zip(&self.panels) {
@@ -77,15 +79,19 @@ impl Figure<'_> {
             for (index, ((_, mark), points)) in self.curves.iter().zip(&panel.curves).enumerate() {
                 let places: Vec<Point> =
                     points.iter().map(|(x, y)| (panel.x(&frame, *x), panel.y(&frame, *y))).collect();
-                curve(&mut canvas, *mark, colour(index), places.clone());
+                curve(&mut canvas, *mark, self.colour(index), places.clone());
                 if self.dots_on_lines && *mark == Mark::Line {
                     for centre in places {
-                        canvas.circle(Circle { centre, radius: 4.0, colour: colour(index), edge: None });
+                        canvas.circle(Circle { centre, radius: 4.0, colour: self.colour(index), edge: None });
                     }
                 }
             }
         }
         canvas
+    }
+
+    fn colour(&self, curve: usize) -> Colour {
+        COLOURS[curve % self.colours % COLOURS.len()]
     }
 
     /// Left end and line, from 0, of each curve in the legend.
@@ -134,10 +140,6 @@ impl Panel<'_> {
         let name = format!("{up}{}", self.up.unit());
         label(canvas, (left, top - 10.0), (Anchor::Start, Level::Bottom), &name);
     }
-}
-
-fn colour(curve: usize) -> Colour {
-    COLOURS[curve % COLOURS.len()]
 }
 
 fn curve(canvas: &mut Canvas, mark: Mark, colour: Colour, points: Vec<Point>) {

@@ -12,33 +12,34 @@ use trainwright_spec::units::Seconds;
 
 /// Minimise the columns' costs such that every row holds.
 #[derive(Default)]
-pub(super) struct IntegerProgram {
+pub(crate) struct IntegerProgram {
     pub columns: Vec<Column>,
     pub rows: Vec<Row>,
 }
 
 /// A variable, from 0 to `most`.
-pub(super) struct Column {
+pub(crate) struct Column {
     pub cost: f64,
     pub most: f64,
     pub integer: bool,
 }
 
 /// Σ coefficient · column, compared with `right`.
-pub(super) struct Row {
+pub(crate) struct Row {
     pub terms: Vec<(usize, f64)>,
     pub relation: Relation,
     pub right: f64,
 }
 
 /// How a row compares.
-pub(super) enum Relation {
+pub(crate) enum Relation {
     Equal,
     AtMost,
+    AtLeast,
 }
 
 /// What a solver says; not to be trusted without a check.
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Optimal {
         values: Vec<f64>,
         nodes: usize,
@@ -55,7 +56,11 @@ impl IntegerProgram {
     }
 
     pub fn binary(&mut self, cost: f64) -> usize {
-        self.columns.push(Column { cost, most: 1.0, integer: true });
+        self.integer(cost, 1.0)
+    }
+
+    pub fn integer(&mut self, cost: f64, most: f64) -> usize {
+        self.columns.push(Column { cost, most, integer: true });
         self.columns.len() - 1
     }
 
@@ -65,7 +70,7 @@ impl IntegerProgram {
 }
 
 /// Asks microlp, a branch-and-cut solver in Rust, by way of `good_lp`.
-pub(super) fn solve(program: &IntegerProgram, time_limit: Seconds) -> Answer {
+pub(crate) fn solve(program: &IntegerProgram, time_limit: Seconds) -> Answer {
     let mut names = ProblemVariables::new();
     let columns: Vec<Variable> = program
         .columns
@@ -93,6 +98,7 @@ pub(super) fn solve(program: &IntegerProgram, time_limit: Seconds) -> Answer {
         model.add_constraint(match row.relation {
             Relation::Equal => sum.eq(row.right),
             Relation::AtMost => sum.leq(row.right),
+            Relation::AtLeast => sum.geq(row.right),
         });
     }
     match model.solve() {

@@ -1,0 +1,99 @@
+//! `serve-plan`: the instances that serve a rate of requests within limits of latency.
+
+use crate::arguments::{Least, ServePlanArguments};
+use crate::error::{CliError, Outcome, refuse};
+use crate::inputs::requests;
+use crate::progress::Bar;
+use crate::render::{json, serving_plan as page};
+use crate::{inputs, output};
+use trainwright_pictures::plot::{chart_png, chart_svg};
+use trainwright_planner::serving::{
+    Kind, LatencyLimits, Objective, ServedFormats, ServingQuestion, Traffic, plan_serving,
+};
+use trainwright_spec::serving::Engine;
+use trainwright_whatif::price::list_price;
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad input. That no instances keep the limits is an answer.
+pub fn run(arguments: &ServePlanArguments) -> Result<Outcome, CliError> {
+    let files = [("--svg", &arguments.svg), ("--png", &arguments.png)];
+    let alone = output::stdout_is_taken(&files, arguments.json)?;
+    let question = question(arguments)?;
+    let draws = arguments.svg.is_some() || arguments.png.is_some();
+    let bar = Bar::new();
+    let verdict = plan_serving(&question, draws, &|done, all| bar.show("options", done, all));
+    drop(bar);
+    let answer = page::Answer { question: &question, arguments, verdict: &verdict };
+    output::save_given("--svg", &arguments.svg, || chart_svg(&answer.chart()))?;
+    output::save_given("--png", &arguments.png, || chart_png(&answer.chart()))?;
+    if arguments.json {
+        output::print(&json::print(&answer.json()))?;
+    } else if !alone {
+        output::print(&answer.text())?;
+    }
+    Ok(if verdict.pools.is_empty() { Outcome::NothingFits } else { Outcome::Done })
+}
+
+/// The question that the arguments ask.
+fn question(arguments: &ServePlanArguments) -> Result<ServingQuestion, CliError> {
+    let model = inputs::model(&arguments.model)?;
+    if model.decodes() {
+        let allowed = "an encoder-decoder is not served yet: give a decoder";
+        return Err(refuse("--model", &arguments.model, allowed));
+    }
+    let kinds: Vec<Kind> =
+        arguments.clusters.iter().map(|name| kind(arguments, name)).collect::<Result<_, CliError>>()?;
+    let engine =
+        |name: &String| Engine::from_name(name).map_err(|error| CliError::of_input(Some("--engine"), error));
+    let formats = arguments.weights.iter().map(|weights| ServedFormats {
+        weights: weights.name.into(),
+        expert_weights: arguments.expert_weights.unwrap_or(*weights).name.into(),
+        cache: arguments.cache.name.into(),
+    });
+    let traffic = match &arguments.trace {
+        Some(path) => {
+            let requests = requests::trace(path)?.requests;
+            requests::has_gaps(path, &requests)?;
+            Traffic::Trace(requests)
+        }
+        None => {
+            let (input, output, cached) = (arguments.input, arguments.output, arguments.cached);
+            if cached >= input {
+                return Err(refuse(
+                    "--cached",
+                    cached,
+                    format!("it should be less than the {input} of --input"),
+                ));
+            }
+            Traffic::Alike { input, output, cached }
+        }
+    };
+    Ok(ServingQuestion {
+        model,
+        kinds,
+        engines: arguments.engines.iter().map(engine).collect::<Result<_, CliError>>()?,
+        formats: formats.collect(),
+        traffic,
+        rate: arguments.rate,
+        limits: LatencyLimits { ttft: arguments.ttft, tpot: arguments.tpot, part: arguments.percentile },
+        apart: arguments.apart,
+        objective: match arguments.least {
+            Least::Gpus => Objective::Gpus,
+            Least::Cost => Objective::Cost,
+        },
+    })
+}
+
+/// Nodes of a kind with their price.
+fn kind(arguments: &ServePlanArguments, name: &str) -> Result<Kind, CliError> {
+    let cluster = inputs::cluster(name, &[])?;
+    let listed = || list_price(&cluster).map(|price| price.per_gpu.get());
+    let price = arguments.price.or_else(listed);
+    if price.is_none() && arguments.least == Least::Cost {
+        let allowed = format!("no price list of the catalog has {}: give `--price`", cluster.node.gpu.name);
+        return Err(refuse("--least", "cost", allowed));
+    }
+    Ok(Kind { cluster, price })
+}

@@ -1,0 +1,94 @@
+//! `serve-plan`: what it says of an instance is what `serve` says of it; bad input; what cannot be served.
+
+use crate::Folder;
+use serde_json::Value;
+
+const QUESTION: &str = "serve-plan --model llama-3-8b --cluster dgx-h100";
+
+fn json(folder: &Folder, arguments: &str) -> Value {
+    let ran = folder.run(arguments);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments}");
+    serde_json::from_str(&ran.stdout).unwrap()
+}
+
+#[test]
+fn an_instance_of_a_plan_and_the_command_beside_it_have_the_same_answer() {
+    let folder = Folder::new();
+    let rows: String = (0..200)
+        .map(|index| {
+            format!("{},{},{}\n", 0.02 * f64::from(index * index % 400), 300 + index % 90, 40 + index % 50)
+        })
+        .collect();
+    folder.write("trace.csv", &format!("arrival_s,input_tokens,output_tokens\n{rows}"));
+    for load in ["--input 700 --output 90 --cached 200 --tpot 15", "--trace trace.csv --ttft 300 --tpot 12"] {
+        let question = format!("{QUESTION} --weights fp8 --rate 120 {load}");
+        let ran = folder.run(&question);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{question}");
+        let command =
+            ran.stdout.lines().find_map(|line| line.strip_prefix("an instance  trainwright ")).unwrap();
+        let served = json(&folder, &format!("{command} --json"));
+        let plan = json(&folder, &format!("{question} --json"));
+        let pool = &plan["pools"][0];
+        for time in ["ttft_ms", "tpot_ms"] {
+            assert_eq!(pool["at_share"][time], served[time]["p90"], "{load} {time}");
+        }
+        assert_eq!(pool["at_share"]["mean_tpot_ms"], served["tpot_ms"]["mean"], "{load}");
+        assert_eq!(pool["at_share"]["requests"], served["requests"], "{load}");
+        assert_eq!(plan["proved"], true);
+        let rates = plan["pools"].as_array().unwrap().iter().map(|pool| {
+            pool["instances"].as_f64().unwrap() * pool["at_share"]["requests_per_s"].as_f64().unwrap()
+        });
+        assert!(rates.sum::<f64>() >= 120.0 * (1.0 - 1e-9), "{plan}");
+    }
+}
+
+#[test]
+fn the_cheapest_nodes_are_taken_where_cost_is_asked() {
+    let folder = Folder::new();
+    let both = "serve-plan --model llama-3-8b --cluster dgx-h100 --cluster dgx-a100 --rate 30 --json";
+    let gpus = json(&folder, both);
+    let cost = json(&folder, &format!("{both} --least cost"));
+    assert!(cost["usd_per_hour"].as_f64() <= gpus["usd_per_hour"].as_f64());
+    assert!(cost["gpus"].as_u64() >= gpus["gpus"].as_u64());
+    assert_eq!(gpus["pools"][0]["option"]["cluster"], "dgx-h100");
+}
+
+#[test]
+fn what_cannot_be_served_is_an_answer_and_what_makes_no_sense_an_error() {
+    let folder = Folder::new();
+    let ran = folder.run(&format!("{QUESTION} --rate 100000"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
+    assert!(
+        ran.stdout.contains("The nodes do not keep 100000 requests/s within the limits: "),
+        "{}",
+        ran.stdout
+    );
+    let ran = folder.run(&format!("{QUESTION} --tpot 0.5"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
+    assert!(ran.stdout.contains("not even for a request that is almost alone"), "{}", ran.stdout);
+    let check = |rest: &str, expected: &str| {
+        let ran = folder.run(&format!("{QUESTION} {rest}"));
+        assert_eq!((ran.code, ran.stderr.lines().count(), ran.stdout.as_str()), (2, 1, ""), "{}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{rest}: {}", ran.stderr);
+    };
+    folder.write("once.csv", "arrival_s,input_tokens,output_tokens\n1,10,10\n1,20,20\n");
+    check("--trace once.csv", "its requests should arrive at different times");
+    check("--cached 1024", "it should be less than the 1024 of --input");
+    check("--percentile 100", "a number from 1 to 99.9");
+    check("--ttft 0", "a number of milliseconds");
+    check("--weights bf16,posit", "known formats are");
+    check("--engine vlm-v1", "vllm-v1");
+    check("--cluster l40s-8-ethernet --least cost", "give `--price`");
+    check("--svg - --json", "standard output is taken");
+}
+
+#[test]
+fn the_picture_has_a_curve_for_each_layout() {
+    let folder = Folder::new();
+    let ran = folder.run(&format!("{QUESTION} --rate 50 --svg front.svg"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let drawn = std::fs::read_to_string(folder.path("front.svg")).unwrap();
+    for text in ["tensor 1, bfloat16", "tensor 8, bfloat16", "output tokens/s a user", "TTFT P90 in ms"] {
+        assert!(drawn.contains(text), "{text}");
+    }
+}
