@@ -37,6 +37,7 @@ pub use what_if::{Asked, WhatIfArguments};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use trainwright_planner::KEPT;
+use trainwright_spec::adapters::BaseFormat;
 use trainwright_spec::catalog;
 use trainwright_spec::data::DATA_SCHEMES;
 use trainwright_spec::optimizer::OPTIMIZERS;
@@ -204,6 +205,15 @@ pub struct QuestionArguments {
     /// Software that would run the plan (see `show stacks`)
     #[arg(long, default_value = "megatron-core", value_parser = stacks())]
     pub stack: String,
+    /// Train adapters of this rank (LoRA) beside the model's weights, which are frozen
+    #[arg(long, value_name = "RANK")]
+    pub lora: Option<usize>,
+    /// Matrices that have adapters: query, key, value, qkv, output, gate, up, fc1, down, head, with commas, or `all` of the blocks
+    #[arg(long, value_name = "MATRICES", default_value = "all", requires = "lora")]
+    pub lora_targets: String,
+    /// How frozen matrices are stored: full, int8 or nf4 (QLoRA)
+    #[arg(long, value_parser = one_of(&BaseFormat::ALL, BaseFormat::name), default_value = "full", requires = "lora")]
+    pub base_format: BaseFormat,
     /// Let each rank update its weights without waiting for the norm of all gradients
     #[arg(long)]
     pub no_gradient_clipping: bool,

@@ -1,5 +1,6 @@
 //! From arguments to a question for the planner or a plan. Errors name the arguments.
 
+mod adapters;
 pub mod calibration;
 pub mod data;
 pub mod launched;
@@ -68,18 +69,20 @@ fn unchecked(
     risk: &RiskArguments,
 ) -> Result<Question, CliError> {
     let cluster = cluster(&arguments.cluster, &arguments.profile)?;
+    let model = model(&arguments.model)?;
     Ok(Question {
-        model: model(&arguments.model)?,
         job: Job {
             sequence: arguments.seq,
             global_batch: arguments.global_batch,
             precision: precision(arguments.precision, &cluster.node.gpu)?,
             optimizer: arguments.optimizer.clone(),
             gradient_clipping: !arguments.no_gradient_clipping,
+            adapters: adapters::of(arguments, &model)?,
         },
         stack: Stack::from_name(&arguments.stack)
             .map_err(|error| CliError::of_input(Some("--stack"), error))?,
         pins: pins(choices)?,
+        model,
         cluster,
         risk: Risk {
             residuals: Arc::default(),
@@ -196,7 +199,7 @@ fn simulation_allowed(microbatches: usize, model: &Model) -> Result<(), String> 
 /// Whether a step takes less than a day if every GPU computes at its peak all the time. The simulator's clock ends
 /// after 213 days.
 fn duration_allowed(model: &Model, job: &Job, cluster: &Cluster) -> Result<(), String> {
-    let flops = job.global_batch as f64 * model.training_flops(job.sequence, AttentionCount::CausalHalved);
+    let flops = job.step_flops(model, AttentionCount::CausalHalved);
     let peak = cluster.peak(job.precision);
     let days = (flops / peak).get() / 86_400.0;
     match days > 1.0 {

@@ -32,6 +32,7 @@ fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize) ->
             precision: Precision::Bf16,
             optimizer: "adamw".into(),
             gradient_clipping: true,
+            adapters: None,
         },
         stack: Stack::from_name("megatron-core").expect("a stack of the catalog"),
         pins: Pins::default(),

@@ -25,6 +25,7 @@
 //!         precision: Precision::Bf16,
 //!         optimizer: "adamw".into(),
 //!         gradient_clipping: true,
+//!         adapters: None,
 //!     },
 //!     stack: Stack::from_name("megatron-core")?,
 //!     pins: Pins { pipeline: Some(1), micro_batch: Some(4), ..Pins::default() },

@@ -40,6 +40,7 @@ impl Small {
                 precision: Precision::Bf16,
                 optimizer: "adamw".into(),
                 gradient_clipping: true,
+                adapters: None,
             },
             stack: Stack::from_name("megatron-core").unwrap(),
             pins: Pins::default(),

@@ -60,6 +60,7 @@ fn question(model: &str, cluster: &str) -> Question {
             precision: Precision::Bf16,
             optimizer: "adamw".into(),
             gradient_clipping: true,
+            adapters: None,
         },
         model,
         cluster,

@@ -23,6 +23,7 @@ fn question(model: &str, blocks: usize, cluster: &str, breadth: Breadth) -> Ques
             precision: Precision::Bf16,
             optimizer: "adamw".into(),
             gradient_clipping: true,
+            adapters: None,
         },
         stack: Stack::from_name("megatron-core").unwrap(),
         pins: Pins { breadth, ..Pins::default() },

@@ -390,8 +390,7 @@ fn forecast_of(
 ) -> Forecast {
     let report = Report::new(timeline);
     let step_time = Seconds::from(step_time);
-    let batch = plan.job.global_batch as f64;
-    let model_flops = |count| batch * plan.model.training_flops(plan.job.sequence, count);
+    let model_flops = |count| plan.job.step_flops(&plan.model, count);
     let peak = plan.peak();
     let utilisation = |flops: Flops| flops / step_time / peak;
     let tokens_per_s = plan.job.tokens() as f64 / step_time.get();

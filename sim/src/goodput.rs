@@ -34,7 +34,7 @@ pub struct Goodput {
 pub fn goodput(plan: &Plan, reliability: &Reliability) -> Goodput {
     let between_failures = reliability.between_failures(&plan.cluster);
     let state = plan.state_bytes();
-    let checkpoint = (state.weight + state.optimizer()) * plan.model.parameters() as f64;
+    let checkpoint = (state.weight + state.optimizer()) * plan.job.trained_parameters(&plan.model) as f64;
     let checkpoint_time = checkpoint / plan.cluster.nodes as f64 / reliability.checkpoint_bandwidth.value;
     let restart = reliability.restart.value;
     let interval = daly_interval(checkpoint_time, between_failures);

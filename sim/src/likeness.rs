@@ -37,6 +37,7 @@ pub fn kind(plan: &Plan) -> Kind {
     };
     Kind {
         experts: plan.model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_))),
+        adapters: plan.job.adapters.is_some(),
         generation: plan.cluster.node.gpu.family().into(),
         precision: precision.name().into(),
         spread: Spread::of(&plan.mesh, plan.cluster.node.gpus.value),

@@ -28,6 +28,7 @@
 //! # Ok::<(), trainwright_spec::error::SpecError>(())
 //! ```
 
+pub mod adapters;
 pub mod calibration;
 pub mod catalog;
 pub mod cluster;

@@ -8,7 +8,9 @@ mod recompute;
 mod schedule_choice;
 
 pub use crate::limits::MOST;
-pub use check::{pieces_allowed, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+pub use check::{
+    adapters_allowed, pieces_allowed, pipeline_allowed, sequence_allowed, tensor_degree_allowed,
+};
 pub use offload::Offload;
 pub use recompute::{Piece, Pieces, Recompute, StageBlocks};
 pub use schedule_choice::ScheduleChoice;
@@ -21,7 +23,7 @@ use crate::experts::Routing;
 use crate::job::Job;
 use crate::mesh::Mesh;
 use crate::model::{Block, Model};
-use crate::optimizer::{StateBytes, StatePrecision};
+use crate::optimizer::{MasterWeights, Moments, StateBytes, StatePrecision};
 use crate::program::Axis;
 use crate::schedule::{PipelineShape, Schedule, schedule};
 use crate::stack::Stack;
@@ -242,7 +244,15 @@ impl Plan {
     pub fn state_bytes(&self) -> StateBytes {
         let precision = self.job.precision;
         let gradients = self.stack.gradient_precision(precision);
-        StateBytes::new(self.job.optimizer(), precision, gradients, &self.state)
+        let pure = StatePrecision {
+            moments: Moments::Bf16,
+            master_weights: MasterWeights::None,
+            ..StatePrecision::default()
+        };
+        let as_loaded =
+            self.stack.pure_16_bits && self.state.is_default() && precision.needs_master_weights();
+        let state = if as_loaded { &pure } else { &self.state };
+        StateBytes::new(self.job.optimizer(), precision, gradients, state)
     }
 
     /// Parameters in a bucket of gradients.

@@ -68,6 +68,10 @@ pub struct Stack {
     /// Whether the gradient of the logits is written over them, so that a fused cross entropy needs no memory for it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub loss_in_place: bool,
+    /// Whether weights that are loaded in 16 bits are trained as they are, unless a plan says otherwise: moments in 16 bits, no
+    /// master weights.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pure_16_bits: bool,
     /// The optimizer: one kernel for all tensors, or one for each.
     #[serde(default = "Fusion::fused", skip_serializing_if = "Fusion::is_fused")]
     pub optimizer: Fusion,

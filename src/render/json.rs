@@ -152,6 +152,8 @@ fn question_json(Question { model, cluster, job, stack, risk, .. }: &Question) -
         "global_batch_sequences": job.global_batch,
         "precision": job.precision.name(),
         "optimizer": job.optimizer,
+        "adapters": job.adapters,
+        "trained_parameters": job.trained_parameters(model),
         "stack": stack.name,
         "memory_risk": match risk.memory {
             MemoryLimit::Risk(risk) => Some(risk),

@@ -221,6 +221,6 @@ fn warm_rate(plan: &Plan, steps: &[StepReport]) -> f64 {
 }
 
 fn flops_per_token(plan: &Plan) -> f64 {
-    let flops = plan.model.training_flops(plan.job.sequence, AttentionCount::CausalHalved).get();
-    flops / plan.job.sequence as f64
+    let flops = plan.job.step_flops(&plan.model, AttentionCount::CausalHalved).get();
+    flops / plan.job.tokens() as f64
 }

@@ -34,9 +34,10 @@ pub fn mesh(mesh: &Mesh) -> String {
 /// Model, cluster, batch, precision, optimizer and stack.
 pub fn job_in_words(model: &Model, cluster: &Cluster, job: &Job, stack: &str) -> String {
     format!(
-        "{} ({}) on {} ({}), {} sequences of {} tokens a step, {}, {}, {stack}",
+        "{} ({}{}) on {} ({}), {} sequences of {} tokens a step, {}, {}, {stack}",
         model.name,
         parameters(model),
+        trained(model, job),
         place(cluster),
         count(cluster.gpus(), "GPU"),
         grouped(job.global_batch as f64),
@@ -44,6 +45,13 @@ pub fn job_in_words(model: &Model, cluster: &Cluster, job: &Job, stack: &str) ->
         job.precision,
         job.optimizer,
     )
+}
+
+/// `, frozen; 6.8M in adapters of rank 16 beside query, value`
+fn trained(model: &Model, job: &Job) -> String {
+    job.adapters.as_ref().map_or_else(String::new, |adapters| {
+        format!(", frozen; {} in adapters of {adapters}", billions(adapters.parameters(model)))
+    })
 }
 
 /// A cluster's name, and where its measured times are from.

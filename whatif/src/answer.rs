@@ -6,8 +6,9 @@ use crate::scenario::{Base, Scenario};
 use trainwright_planner::{Infeasible, Question, Scope, Verdict, plan_within};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Forecast, forecast};
+use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::units::{Flops, Seconds};
+use trainwright_spec::units::Seconds;
 
 /// A plan that was found or given, with its forecast; or why there is none, in one line.
 pub type Outcome = Result<Planned, String>;
@@ -90,11 +91,7 @@ fn best(question: &Question) -> Outcome {
 
 /// Steps that the simulator's clock, which ends after 213 days, would not hold.
 fn sensible(question: &Question) -> Result<(), String> {
-    let flops: Flops = question.job.global_batch as f64
-        * question.model.training_flops(
-            question.job.sequence,
-            trainwright_spec::model::flops::AttentionCount::CausalHalved,
-        );
+    let flops = question.job.step_flops(&question.model, AttentionCount::CausalHalved);
     let gpu = &question.cluster.node.gpu;
     let Some(peak) = gpu.peak.get(&question.job.precision) else {
         return Err(format!("{} does not compute in {}", gpu.name, question.job.precision));

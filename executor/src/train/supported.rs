@@ -137,6 +137,12 @@ fn choices(plan: &Plan) -> Result<(), RunError> {
     let quoted = |name: &str| format!("`{name}`");
     all([
         (
+            plan.job.adapters.is_none(),
+            "job.adapters",
+            plan.job.adapters.as_ref().map_or_else(String::new, ToString::to_string),
+            "the executor trains the model's weights",
+        ),
+        (
             matches!(plan.job.precision, Precision::Fp32 | Precision::Bf16 | Precision::Fp8),
             "job.precision",
             quoted(plan.job.precision.name()),

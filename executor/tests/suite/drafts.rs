@@ -169,6 +169,7 @@ impl Draft {
                 precision: self.precision,
                 optimizer: self.optimizer.into(),
                 gradient_clipping: self.gradient_clipping,
+                adapters: None,
             },
             stack: Stack::from_name("trainwright").unwrap(),
             cluster,

@@ -113,6 +113,7 @@ impl Sent {
         let parameters = |layer: &LayerCost| LayerParameters {
             dense: layer.parameters - layer.routed,
             routed: layer.routed,
+            frozen: layer.frozen,
         };
         let blocks = model.question.model.blocks.iter().zip(&cost.blocks);
         let blocks = blocks.flat_map(|(run, costs)| std::iter::repeat_n(parameters(&costs[0]), run.count));

@@ -27,12 +27,14 @@ pub(crate) struct LeastWork {
 impl LeastWork {
     pub fn new(question: &Question) -> Self {
         let Question { model, job, cluster, .. } = question;
+        // Of frozen weights no gradient is made; scores, of which both are, count as little.
+        let products = if job.adapters.is_some() { 2.0 } else { 3.0 };
         let of_block = |block: &Block| {
-            3.0 * block.forward_flops(model.hidden, job.sequence, AttentionCount::CausalHalved)
+            products * block.forward_flops(model.hidden, job.sequence, AttentionCount::CausalHalved)
         };
         let blocks: Flops = model.blocks.iter().map(|run| of_block(&run.block) * run.count as f64).sum();
         let width = model.embedding.width.unwrap_or(model.hidden);
-        let head = Flops::new(6.0 * (job.sequence as f64) * width as f64 * model.vocab as f64);
+        let head = Flops::new(2.0 * products * (job.sequence as f64) * width as f64 * model.vocab as f64);
         let least = model.blocks.iter().map(|run| of_block(&run.block)).reduce(Flops::min);
         let rate = |precision: Precision| {
             let of_kind = cluster.kinds().map(|(_, node)| best_rate(&node.gpu, precision));

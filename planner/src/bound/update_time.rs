@@ -23,8 +23,11 @@ pub(crate) fn update_bound(plan: &Plan, parameters: Parameters, costs: &impl Cos
     let share = schedule.copies() as f64 / plan.mesh.pipeline as f64;
     let time = |more: f64| {
         let of_rank = |parameters: f64| (parameters * share * more) as u64;
-        let fullest =
-            LayerParameters { dense: of_rank(parameters.dense), routed: of_rank(parameters.routed) };
+        let fullest = LayerParameters {
+            dense: of_rank(parameters.dense),
+            routed: of_rank(parameters.routed),
+            ..Default::default()
+        };
         update_time(plan, &update_segment(plan, fullest), costs)
     };
     // Times that were measured need not grow with the size: of all sizes that the fullest rank may have, the least.

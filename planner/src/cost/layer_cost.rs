@@ -3,7 +3,9 @@
 use super::in_flight::StageInFlight;
 use crate::candidate::Candidate;
 use crate::question::Question;
-use trainwright_lower::memory::gpu_state_per_parameter;
+use trainwright_lower::Frozen;
+use trainwright_lower::memory::{divisor, gpu_state_per_parameter};
+use trainwright_spec::data::Divided;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Axis;
 use trainwright_spec::schedule::ideal::PassTimes;
@@ -31,6 +33,8 @@ pub(crate) struct LayerCost {
     pub parameters: u64,
     /// Those of them that belong to routed experts, where other ranks share those than share the rest.
     pub routed: u64,
+    /// Weights that are not trained.
+    pub frozen: Frozen,
 }
 
 /// The layers of a model in one layout.
@@ -139,7 +143,7 @@ impl ModelCost {
         let ends = [(1.0, &self.embedding), (1.0, &self.head_with_embedding)];
         blocks.chain(ends).fold(Parameters::default(), |sum, (count, cost)| {
             let layer = Parameters::of(cost);
-            Parameters { dense: sum.dense + count * layer.dense, routed: sum.routed + count * layer.routed }
+            sum.plus(layer.times(count))
         })
     }
 }
@@ -151,12 +155,34 @@ pub(crate) struct Parameters {
     pub dense: f64,
     /// Routed experts', where other ranks have those in common.
     pub routed: f64,
+    /// Bytes of weights that are not trained, likewise.
+    pub frozen: [f64; 2],
 }
 
 impl Parameters {
     /// The parameters of a layer.
     pub fn of(layer: &LayerCost) -> Self {
-        Self { dense: (layer.parameters - layer.routed) as f64, routed: layer.routed as f64 }
+        Self {
+            dense: (layer.parameters - layer.routed) as f64,
+            routed: layer.routed as f64,
+            frozen: [layer.frozen.dense, layer.frozen.routed].map(|bytes| bytes as f64),
+        }
+    }
+
+    fn times(self, count: f64) -> Self {
+        Self {
+            dense: count * self.dense,
+            routed: count * self.routed,
+            frozen: self.frozen.map(|bytes| count * bytes),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            dense: self.dense + other.dense,
+            routed: self.routed + other.routed,
+            frozen: [self.frozen[0] + other.frozen[0], self.frozen[1] + other.frozen[1]],
+        }
     }
 
     /// What stays on the GPU of the state of these parameters.
@@ -165,6 +191,13 @@ impl Parameters {
             true => gpu_state_per_parameter(plan, axis).total() * count,
             false => Bytes::ZERO,
         };
-        of(Axis::Data, self.dense) + of(Axis::ExpertData, self.routed)
+        let frozen = |axis, bytes: f64| match plan.divides(Divided::Weights) {
+            true => Bytes::new(bytes / divisor(plan, axis) as f64),
+            false => Bytes::new(bytes),
+        };
+        of(Axis::Data, self.dense)
+            + of(Axis::ExpertData, self.routed)
+            + frozen(Axis::Data, self.frozen[0])
+            + frozen(Axis::ExpertData, self.frozen[1])
     }
 }

@@ -8,7 +8,7 @@ use crate::question::Question;
 use crate::space::recompute_choices;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use trainwright_lower::StageCost;
+use trainwright_lower::{Frozen, StageCost};
 use trainwright_sim::costs::{Costs, Query};
 use trainwright_sim::{Deadlock, step_time};
 use trainwright_spec::mesh::{Mesh, RankOrder};
@@ -190,7 +190,10 @@ fn model_costs(
     let mut times = PassTimer { costs, rank: question.cluster.first_of(kind), groups: BTreeMap::new() };
     let mut cost = |plan: &Plan, stage: StageCost| -> Result<[LayerCost; 2], Deadlock> {
         let routed = if plan.mesh.experts_apart() { stage.routed } else { 0 };
-        let StageCost { forward, backward, input, kept, between, peak, parameters, .. } = stage;
+        let StageCost { forward, backward, input, kept, between, peak, parameters, mut frozen, .. } = stage;
+        if !plan.mesh.experts_apart() {
+            frozen = Frozen { dense: frozen.dense + frozen.routed, routed: 0 };
+        }
         let segments = [forward, backward, input].map(|segment| times.program(plan, segment));
         let ways = times.passes(segments, may_join)?;
         Ok(ways.map(|PassCosts { forward, backward, input, exchanged }| LayerCost {
@@ -203,6 +206,7 @@ fn model_costs(
             peak,
             parameters,
             routed,
+            frozen,
         }))
     };
     let choices = recompute_choices(question);
@@ -217,12 +221,12 @@ fn model_costs(
     let embedding = cost(&plan, StageCost::of_embedding(&plan))?;
     let head = cost(&plan, StageCost::of_head(&plan))?;
     plan.mesh.pipeline = 1;
-    let with_embedding = StageCost::of_head(&plan).parameters;
+    let StageCost { parameters, frozen, .. } = StageCost::of_head(&plan);
     let mut ways = blocks.into_iter().zip(embedding).zip(head).map(|((blocks, embedding), head)| ModelCost {
         blocks,
         embedding,
         head,
-        head_with_embedding: LayerCost { parameters: with_embedding, ..head },
+        head_with_embedding: LayerCost { parameters, frozen, ..head },
     });
     let alone = ways.next().expect("there are two ways");
     Ok((alone, ways.next().filter(|_| may_join)))

@@ -159,6 +159,7 @@ mod tests {
                     precision: Precision::Bf16,
                     optimizer: "adamw".into(),
                     gradient_clipping: true,
+                    adapters: None,
                 },
                 stack: Stack::from_name("megatron-core").unwrap(),
                 pins: Pins { micro_batch: Some(2), ..Pins::whole() },

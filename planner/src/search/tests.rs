@@ -12,7 +12,7 @@ use crate::risk::{MemoryLimit, Order, Outlook};
 use crate::space::recompute_choices;
 use crate::verdict::{Found, KEPT, Ranked, Search, Verdict};
 use rayon::prelude::*;
-use small_questions::{question, questions, two_of, whole_questions, with_errors};
+use small_questions::{question, questions, two_of, whole_questions, with_adapters, with_errors};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use trainwright_lower::memory::{RankMemory, plan_memory};
 use trainwright_sim::costs::ClusterCosts;

@@ -32,6 +32,7 @@ fn question(model: &str, nodes: usize, stack: &str) -> Question {
             precision: Precision::Bf16,
             optimizer: "adamw".into(),
             gradient_clipping: true,
+            adapters: None,
         },
         stack: Stack::from_name(stack).unwrap(),
         pins: Pins::whole(),

@@ -26,6 +26,7 @@ fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize, pi
             precision: Precision::Bf16,
             optimizer: "adamw".into(),
             gradient_clipping: true,
+            adapters: None,
         },
         stack: Stack::from_name("megatron-core").unwrap(),
         pins,

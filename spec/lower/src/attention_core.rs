@@ -1,5 +1,6 @@
 //! The attention core: what its context scheme says, in kernels of the stack.
 
+use crate::adapters::beside;
 use crate::part::{Again, Part, Role};
 use crate::shape::Shape;
 use crate::step::Step;
@@ -46,16 +47,25 @@ pub(crate) fn core(shape: &Shape, attention: &Attention) -> Part {
             scores + if shape.dropout { scores + mask } else { Bytes::ZERO }
         }
         false => {
-            // The projection keeps the output only quantised, unless it is kept once for both.
-            let apart = shape.precision.quantisation().is_some()
-                && shape.stack.kept_attention_output_element.is_none();
-            let output = if apart { shape.activations(layer.output()) } else { Bytes::ZERO };
+            let output = if keeps_output(shape) { shape.activations(layer.output()) } else { Bytes::ZERO };
             Bytes::new(4.0 * layer.rows() as f64) + output
         }
     };
     let again = Again { piece: Piece::Core, role: Role::First, dropped: kept - inputs + inner };
     let part = Part { forward, backward, kept: kept + inner, again: vec![again], ..Part::default() };
     part.named(Module::Attention)
+}
+
+/// Whether a fused core keeps its output for itself: the projection keeps it quantised, and not once for both, or not at all, as its
+/// weights are frozen and have no adapter beside them.
+fn keeps_output(shape: &Shape) -> bool {
+    let quantised = shape.precision.quantisation().is_some();
+    let once_for_both = quantised && shape.stack.kept_attention_output_element.is_some();
+    let projection_keeps = match shape.adapters {
+        None => !quantised,
+        Some(_) => !beside(shape, "projection").is_empty(),
+    };
+    !projection_keeps && !once_for_both
 }
 
 /// Bytes of that many scores, and of the mask of their dropout.

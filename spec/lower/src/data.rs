@@ -9,6 +9,7 @@
 //! A gather waits until the unit that was in use before those gathered ahead is given up, and backward of a unit for the
 //! reduction of the last but one: no more units than that are held whole.
 
+use crate::adapters::Frozen;
 use crate::emit::Emitter;
 use crate::stage::{Layer, Variant};
 use trainwright_spec::collective::CollectiveKind;
@@ -19,22 +20,31 @@ use trainwright_spec::program::{
 };
 use trainwright_spec::units::Bytes;
 
-/// Parameters of a rank, by the axis over which they are replicated.
+/// What a rank holds of the model, by the axis over which it is replicated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Copies(Vec<(Axis, u64)>);
+pub(crate) struct Copies {
+    /// Parameters that are trained.
+    trained: Vec<(Axis, u64)>,
+    /// Bytes of weights that are not.
+    frozen: Vec<(Axis, u64)>,
+}
 
 impl Copies {
     /// Those of a layer: routed experts' weights are on other ranks than the dense ones unless their ranks are those of
     /// the tensor axis.
     pub fn of(plan: &Plan, layer: &Layer) -> Self {
-        let apart = if plan.mesh.experts_apart() { layer.routed } else { 0 };
-        let pairs = [(Axis::Data, layer.parameters - apart), (Axis::ExpertData, apart)];
-        Self(pairs.into_iter().filter(|(_, parameters)| *parameters > 0).collect())
+        let by_axis = |all: u64, routed: u64| {
+            let apart = if plan.mesh.experts_apart() { routed } else { 0 };
+            let pairs = [(Axis::Data, all - apart), (Axis::ExpertData, apart)];
+            pairs.into_iter().filter(|(_, amount)| *amount > 0).collect()
+        };
+        let Frozen { dense, routed } = layer.frozen;
+        Self { trained: by_axis(layer.parameters, layer.routed), frozen: by_axis(dense + routed, routed) }
     }
 
     /// Of dense weights.
     pub fn dense(parameters: u64) -> Self {
-        Self(vec![(Axis::Data, parameters)])
+        Self { trained: vec![(Axis::Data, parameters)], frozen: Vec::new() }
     }
 
     /// Those of several layers.
@@ -46,22 +56,33 @@ impl Copies {
     }
 
     fn add(&mut self, other: &Self) {
-        for (axis, parameters) in &other.0 {
-            match self.0.iter_mut().find(|(known, _)| known == axis) {
-                Some((_, sum)) => *sum += parameters,
-                None => self.0.push((*axis, *parameters)),
+        for (sums, others) in [(&mut self.trained, &other.trained), (&mut self.frozen, &other.frozen)] {
+            for (axis, amount) in others {
+                match sums.iter_mut().find(|(known, _)| known == axis) {
+                    Some((_, sum)) => *sum += amount,
+                    None => sums.push((*axis, *amount)),
+                }
             }
         }
     }
 
-    /// Each axis and its parameters.
+    /// Each axis and its trained parameters.
     pub fn iter(&self) -> impl Iterator<Item = (Axis, u64)> {
-        self.0.iter().copied()
+        self.trained.iter().copied()
     }
 
-    /// Parameters on every axis.
+    /// Bytes of the weights that are not trained, as this rank holds them.
+    pub fn frozen(&self, plan: &Plan) -> Bytes {
+        let divided = |(axis, bytes): &(Axis, u64)| match plan.divides(Divided::Weights) {
+            true => *bytes as f64 / divisor(plan, *axis) as f64,
+            false => *bytes as f64,
+        };
+        Bytes::new(self.frozen.iter().map(divided).sum())
+    }
+
+    /// Trained parameters on every axis.
     pub fn total(&self) -> u64 {
-        self.0.iter().map(|(_, parameters)| parameters).sum()
+        self.trained.iter().map(|(_, parameters)| parameters).sum()
     }
 
     /// Parameters that this rank updates: its part of each where the optimizer is divided.
@@ -70,7 +91,7 @@ impl Copies {
             Divided::Nothing => *parameters,
             _ => parameters.div_ceil(divisor(plan, *axis) as u64),
         };
-        self.0.iter().map(divided).sum()
+        self.trained.iter().map(divided).sum()
     }
 
     /// The mean of `updated` over the ranks that share parameters: it is not rounded up.
@@ -79,13 +100,18 @@ impl Copies {
             true => *parameters as f64 / divisor(plan, *axis) as f64,
             false => *parameters as f64,
         };
-        self.0.iter().map(divided).sum()
+        self.trained.iter().map(divided).sum()
     }
 
     fn on_several(&self, plan: &Plan) -> impl Iterator<Item = (Sharing, f64)> {
-        let shared = self.0.iter().map(|(axis, parameters)| (Sharing::of(plan, *axis), *parameters as f64));
-        shared.filter(|(sharing, parameters)| sharing.shard * sharing.replicas > 1 && *parameters > 0.0)
+        on_several(plan, &self.trained)
     }
+}
+
+/// What several ranks have, of what each axis has.
+fn on_several(plan: &Plan, by_axis: &[(Axis, u64)]) -> impl Iterator<Item = (Sharing, f64)> {
+    let shared = by_axis.iter().map(|(axis, amount)| (Sharing::of(plan, *axis), *amount as f64));
+    shared.filter(|(sharing, amount)| sharing.shard * sharing.replicas > 1 && *amount > 0.0)
 }
 
 /// How the ranks of an axis divide what they hold.
@@ -114,7 +140,7 @@ impl Sharing {
 }
 
 /// Among how many ranks of an axis divided state is divided: all that share it, or the servers.
-pub(crate) fn divisor(plan: &Plan, axis: Axis) -> usize {
+pub fn divisor(plan: &Plan, axis: Axis) -> usize {
     plan.servers().unwrap_or(Sharing::of(plan, axis).shard)
 }
 
@@ -154,23 +180,26 @@ pub(crate) fn reductions(plan: &Plan, copies: &Copies) -> Vec<Work> {
     works
 }
 
-/// The weights, gathered from the ranks that hold or have updated a shard of them.
+/// The trained weights, gathered from the ranks that hold or have updated a shard of them.
 pub(crate) fn gathers(plan: &Plan, copies: &Copies) -> Vec<Work> {
     let weight = plan.job.precision.storage_bytes();
-    let divided = copies.on_several(plan).filter(|(sharing, _)| sharing.shard > 1);
-    let work = |(Sharing { shard_axis, shard, .. }, parameters): (Sharing, f64)| match plan.servers() {
-        Some(_) => served(plan, shard_axis, shard, weight * parameters),
-        None => {
-            let kind = CollectiveKind::AllGather;
-            Work::Collective {
-                kind,
-                axis: shard_axis,
-                bytes: weight * parameters,
-                call: CollectiveCall::Single,
-            }
-        }
-    };
-    divided.map(work).collect()
+    let trained = copies.on_several(plan).map(|(sharing, parameters)| (sharing, weight * parameters));
+    trained.filter(|(sharing, _)| sharing.shard > 1).map(|part| gather(plan, part)).collect()
+}
+
+fn gather(plan: &Plan, (Sharing { shard_axis, shard, .. }, bytes): (Sharing, Bytes)) -> Work {
+    let (kind, call) = (CollectiveKind::AllGather, CollectiveCall::Single);
+    match plan.servers() {
+        Some(_) => served(plan, shard_axis, shard, bytes),
+        None => Work::Collective { kind, axis: shard_axis, bytes, call },
+    }
+}
+
+/// All weights of a unit that are divided, gathered from the ranks that hold a shard of them.
+fn gathers_of_divided(plan: &Plan, copies: &Copies) -> Vec<Work> {
+    let divided = on_several(plan, &copies.frozen).filter(|(sharing, _)| sharing.shard > 1);
+    let frozen = divided.map(|(sharing, bytes)| gather(plan, (sharing, Bytes::new(bytes))));
+    gathers(plan, copies).into_iter().chain(frozen).collect()
 }
 
 /// `bytes` of every rank to the servers, or back: (d − 1) n / S through each server's link, as through every link in an
@@ -272,7 +301,7 @@ impl Gathers {
     ) -> Self {
         let units = layers.map(|layer| {
             let copies = Copies::of(plan, layer);
-            (full_weights(plan, &copies), gathers(plan, &copies))
+            (full_weights(plan, &copies), gathers_of_divided(plan, &copies))
         });
         let gathering = gathers_divided(plan, pass, variant);
         let units: Vec<_> =
@@ -296,7 +325,8 @@ impl Gathers {
     /// After them.
     pub fn leave(&mut self, unit: usize, emitter: &mut Emitter) {
         if self.gives_up {
-            let last = emitter.last_kernel().expect("a unit has a kernel");
+            let nothing = |emitter: &mut Emitter| emitter.in_line("pass begins", self.pass, Work::Join);
+            let last = emitter.last_kernel().unwrap_or_else(|| nothing(emitter));
             emitter.free(last, MemoryKind::Weights, self.units[unit].0);
         }
         if !self.done.is_empty() {
@@ -407,7 +437,9 @@ impl<'a> Reductions<'a> {
 pub(crate) fn full_weights(plan: &Plan, copies: &Copies) -> Bytes {
     let gathered = plan.divides(Divided::Weights);
     let divided = copies.on_several(plan).filter(|(sharing, _)| gathered && sharing.shard > 1);
-    divided.map(|(_, parameters)| plan.job.precision.storage_bytes() * parameters).sum()
+    let trained: Bytes = divided.map(|(_, parameters)| plan.job.precision.storage_bytes() * parameters).sum();
+    let divided = on_several(plan, &copies.frozen).filter(|(sharing, _)| gathered && sharing.shard > 1);
+    trained + Bytes::new(divided.map(|(_, bytes)| bytes).sum())
 }
 
 /// What the gradients of `copies` take before they are reduced.

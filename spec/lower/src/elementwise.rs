@@ -61,7 +61,7 @@ fn wide_norm(shape: &Shape, elements: usize) -> Part {
             Step::streaming("norm gain", size, size),
         ],
         backward: vec![
-            Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO),
+            Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO).doing(Does::VectorGradient),
             Step::streaming("norm gain", size, size),
             Step::streaming("norm cast", size, wide),
             Step::reduction("norm sums", 2.0 * wide, Bytes::ZERO),

@@ -42,7 +42,10 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
     let rows = visits.rows.div_ceil(count);
     let grouped = |module, inner: usize, outer: usize| {
         let mut part = grouped(shape, module, count, rows, [inner, outer]);
-        part.kept = shape.operands(visits.rows * inner);
+        // The products of frozen weights keep nothing.
+        if shape.adapters.is_none() {
+            part.kept = shape.operands(visits.rows * inner);
+        }
         part
     };
     parts

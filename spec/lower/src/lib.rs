@@ -35,6 +35,7 @@
 //! # Ok::<(), trainwright_spec::error::SpecError>(())
 //! ```
 
+mod adapters;
 mod attention;
 mod attention_core;
 mod block;
@@ -60,6 +61,7 @@ mod state;
 mod step;
 mod update;
 
+pub use adapters::Frozen;
 pub use classes::simulated_ranks;
 pub use messages::{least_message, messages_in_line};
 pub use program::{Lengths, lower, lower_every_copy, lower_every_rank, lower_lengths, lower_steps};

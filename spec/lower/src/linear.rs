@@ -1,5 +1,6 @@
 //! Linear layers as parts: the tensor scheme's steps, quantisation of operands, and the gradient of the weight.
 
+use crate::adapters::{Weights, beside, freeze};
 use crate::part::Part;
 use crate::shape::Shape;
 use crate::step::{Half, Step};
@@ -81,6 +82,14 @@ fn linear(shape: &Shape, module: &'static str, role: tensor::Role, [inner, outer
         }
     }
     read_by_weight_gradient(&mut part.backward);
+    let narrow = role != tensor::Role::Head;
+    let tokens = shape.all_tokens();
+    freeze(shape, &mut part, &Weights { module, tokens, elements: steps.weight, narrow });
+    let shared = role == tensor::Role::Column(Input::Shared);
+    if shared && !beside(shape, module).is_empty() && beside(shape, "qkv").is_empty() {
+        // Who shares the input does not keep it.
+        part.kept += shape.activations(tokens * inner);
+    }
     part
 }
 
@@ -168,7 +177,7 @@ pub(crate) fn leave(shape: &Shape, output: Bytes, part: &mut Part) {
 
 /// A product with a weight that every rank holds, over this rank's tokens.
 pub(crate) fn replicated(shape: &Shape, module: &'static str, inner: usize, outer: usize) -> Part {
-    grouped(shape, module, 1, shape.local_tokens(), [inner, outer])
+    products(shape, module, [1, shape.local_tokens()], [inner, outer], false)
 }
 
 /// A replicated product over an input that another product has quantised and keeps.
@@ -189,7 +198,18 @@ pub(crate) fn grouped(
     module: &'static str,
     count: usize,
     rows: usize,
+    widths: [usize; 2],
+) -> Part {
+    products(shape, module, [count, rows], widths, true)
+}
+
+/// `count` products of `rows` each; `narrow` says whether their weights, frozen, are stored in fewer bits.
+fn products(
+    shape: &Shape,
+    module: &'static str,
+    [count, rows]: [usize; 2],
     [inner, outer]: [usize; 2],
+    narrow: bool,
 ) -> Part {
     let precision = shape.precision;
     let mut part = Part {
@@ -203,6 +223,8 @@ pub(crate) fn grouped(
     part.backward.push(Step::gemm(module, count, [rows, inner, outer], precision.of_backward()));
     part.backward.extend(restore(shape, count * rows * inner));
     part.backward.extend(weight_gradient(shape, module, count, [inner, outer, rows]));
+    let elements = count * inner * outer;
+    freeze(shape, &mut part, &Weights { module, tokens: rows, elements, narrow });
     part
 }
 

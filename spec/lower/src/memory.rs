@@ -5,7 +5,9 @@ mod offloaded;
 
 pub use offloaded::{NodeMemory, node_memory};
 
-use crate::data::{Copies, divisor};
+pub use crate::data::divisor;
+
+use crate::data::Copies;
 use crate::stage::{Stage, stages_on};
 use divided::Undivided;
 use offloaded::with_offload;
@@ -295,8 +297,9 @@ fn rank_memory(
     let Undivided { gathered, unreduced, apart } = Undivided::of(plan, here(), temporaries);
     let lost = plan.stack.fragmentation.value * (activations + temporaries + (gathered + unreduced - apart));
     let quantised = here().map(Stage::quantised).sum::<u64>() as f64;
+    let frozen = Copies::of_all(plan, here().flat_map(Stage::layers)).frozen(plan);
     RankMemory {
-        weights: (state(|state| state.weights) + quantised_bytes(plan) * quantised)
+        weights: (state(|state| state.weights) + frozen + quantised_bytes(plan) * quantised)
             * plan.schedule().weight_versions() as f64,
         gradients: state(|state| state.gradients),
         optimizer: state(|state| state.optimizer),

@@ -1,5 +1,6 @@
 //! The sizes of one microbatch on one rank.
 
+use trainwright_spec::adapters::{Adapter, Adapters};
 use trainwright_spec::context::ContextScheme;
 use trainwright_spec::experts::Routing;
 use trainwright_spec::mesh::Mesh;
@@ -44,6 +45,10 @@ pub(crate) struct Shape<'a> {
     pub dropout: bool,
     /// Bytes of one accumulated gradient element.
     pub gradient: Bytes,
+    /// What is trained instead of the model, if its weights are frozen.
+    pub adapters: Option<&'a Adapters>,
+    /// The adapters of the layer that is lowered.
+    pub beside: &'a [Adapter],
     /// The software.
     pub stack: &'a Stack,
 }
@@ -70,6 +75,8 @@ impl<'a> Shape<'a> {
             precision: plan.job.precision,
             dropout: plan.model.dropout && !plan.stack.dropout_in_kernels,
             gradient: plan.state_bytes().gradient,
+            adapters: plan.job.adapters.as_ref(),
+            beside: &[],
             stack: &plan.stack,
         }
     }

@@ -1,5 +1,6 @@
 //! A pipeline stage: its layers, lowered as far as their parts, and their sizes.
 
+use crate::adapters::{Frozen, freeze_vectors};
 use crate::block::block_parts;
 use crate::emit::Emitter;
 use crate::ends::{embedding_parts, head_parts};
@@ -7,7 +8,7 @@ use crate::part::Part;
 use crate::recompute::{backward_peak, held_between, input_peak, kept, temporary_outside_input};
 use crate::shape::Shape;
 use trainwright_spec::experts::Load;
-use trainwright_spec::model::weights::Weight;
+use trainwright_spec::model::weights::{Split, Weight};
 use trainwright_spec::model::{Block, Model};
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::{Axis, Segment};
@@ -43,6 +44,8 @@ pub(crate) struct Layer {
     pub parameters: u64,
     /// Those of them that belong to routed experts.
     pub routed: u64,
+    /// Weights on one rank that are not trained.
+    pub frozen: Frozen,
     /// How many of the others have gradients of which the ranks of an axis hold summands after backward.
     pub summands: Vec<(Axis, u64)>,
     /// Tensors that they form.
@@ -79,39 +82,69 @@ pub struct StageCost {
     pub parameters: u64,
     /// Those of them that belong to routed experts.
     pub routed: u64,
+    /// Weights on the rank that are not trained.
+    pub frozen: Frozen,
 }
 
 impl Layer {
     /// A block.
     fn of_block(shape: &Shape, index: usize, block: &Block, recompute: Recompute) -> Self {
         let weights = block.weights(shape.hidden);
-        let shape = &Shape { layer: index, ..*shape };
-        Layer::new(Some(index), block_parts(shape, block), recompute, &weights, shape)
+        let beside = shape.adapters.map(|adapters| adapters.of_block(block, shape.hidden));
+        let trained = shape.adapters.map(|adapters| adapters.block_weights(block, shape.hidden));
+        let shape = &Shape { layer: index, beside: beside.as_deref().unwrap_or_default(), ..*shape };
+        Layer::new(
+            Some(index),
+            block_parts(shape, block),
+            recompute,
+            [&weights, &trained.unwrap_or_default()],
+            shape,
+        )
     }
 
+    /// A layer with the model's weights, and the adapters' that are trained instead of them if the job has any.
     fn new(
         block: Option<usize>,
-        parts: Vec<Part>,
+        mut parts: Vec<Part>,
         recompute: Recompute,
-        weights: &[Weight],
+        [model, beside]: [&[Weight]; 2],
         shape: &Shape,
     ) -> Self {
+        let (weights, frozen) = match shape.adapters {
+            None => (model, &[][..]),
+            Some(_) => (beside, model),
+        };
+        if shape.adapters.is_some() {
+            freeze_vectors(&mut parts);
+        }
         let routed = weights.iter().filter(|weight| weight.routed);
         let routed: u64 =
             routed.map(|weight| weight.routed_on_rank(shape.mesh.expert, shape.mesh.expert_tensor())).sum();
         let others = || weights.iter().filter(|weight| !weight.routed);
         let on_rank = |weight: &Weight| shape.scheme.elements_on_rank(&shape.grid, weight);
         let dense: u64 = others().map(on_rank).sum();
+        // Every rank has a summand of the gradient of what it holds whole of an adapter.
+        let is_summed = |weight: &Weight, axis: Axis| match shape.adapters {
+            None => shape.scheme.summed_over(&shape.grid, weight).contains(&axis),
+            Some(_) => axis == Axis::Tensor && shape.tensor > 1 && weight.split == Split::Replicated,
+        };
         let summands = |axis: Axis| {
-            let summed =
-                others().filter(|weight| shape.scheme.summed_over(&shape.grid, weight).contains(&axis));
+            let summed = others().filter(|weight| is_summed(weight, axis));
             (axis, summed.map(on_rank).sum::<u64>())
         };
+        let frozen: Vec<(&Weight, u64)> = frozen
+            .iter()
+            .map(|weight| match weight.routed {
+                true => (weight, weight.routed_on_rank(shape.mesh.expert, shape.mesh.expert_tensor())),
+                false => (weight, on_rank(weight)),
+            })
+            .collect();
         Layer {
             block,
             recompute,
             parameters: dense + routed,
             routed,
+            frozen: Frozen::of(shape, block.is_some(), &frozen),
             summands: Axis::ALL.into_iter().map(summands).filter(|(_, elements)| *elements > 0).collect(),
             tensors: weights.iter().map(|weight| weight.copies).sum(),
             quantised: parts.iter().map(|part| part.quantised_weights).sum(),
@@ -133,7 +166,12 @@ impl Layer {
     pub fn embedding(shape: &Shape, model: &Model) -> Self {
         let vocabulary = shape.stack.padded_vocabulary(model.vocab, shape.tensor);
         let weights = model.embedding_weights(vocabulary);
-        Layer::new(None, embedding_parts(shape, model), Recompute::None, &weights, shape)
+        let mut parts = embedding_parts(shape, model);
+        if shape.adapters.is_some() {
+            // Nothing before the blocks is trained.
+            parts.iter_mut().for_each(|part| (part.backward, part.kept) = (Vec::new(), Bytes::ZERO));
+        }
+        Layer::new(None, parts, Recompute::None, [&weights, &[]], shape)
     }
 
     /// The head; `copy` says whether it holds a copy of a tied embedding because the embedding is on another rank.
@@ -144,7 +182,11 @@ impl Layer {
         if copy && model.head.tied {
             weights.extend(model.embedding_weights(vocabulary).into_iter().take(1));
         }
-        Layer::new(None, head_parts(shape, model), Recompute::None, &weights, shape)
+        let beside = shape.adapters.and_then(|adapters| adapters.of_head(model, vocabulary));
+        let trained = shape.adapters.map(|adapters| adapters.head_weights(model, vocabulary));
+        let shape = &Shape { beside: beside.as_slice(), ..*shape };
+        let parts = head_parts(shape, model);
+        Layer::new(None, parts, Recompute::None, [&weights, &trained.unwrap_or_default()], shape)
     }
 
     /// Makes it the one decoder block of its stage that keeps what all of them read.
@@ -170,6 +212,7 @@ impl Layer {
             peak: backward_peak(&self.parts, self.recompute),
             parameters: self.parameters,
             routed: self.routed,
+            frozen: self.frozen,
         }
     }
 }
@@ -331,8 +374,13 @@ pub(crate) fn ends_apart(plan: &Plan) -> bool {
 /// rank of the tensor axis saw a part of the sequence, and an embedding that both ends of a pipeline hold.
 pub(crate) fn late_parameters(plan: &Plan, layer: &Layer) -> u64 {
     let summed: u64 = layer.summands.iter().map(|(_, elements)| elements).sum();
-    let shared = layer.block.is_none() && plan.model.head.tied && ends_apart(plan);
+    let shared = layer.block.is_none() && sums_tied_embedding(plan);
     summed + if shared { tied_embedding(plan) } else { 0 }
+}
+
+/// Whether both ends of a pipeline make summands of the gradient of an embedding.
+pub(crate) fn sums_tied_embedding(plan: &Plan) -> bool {
+    plan.model.head.tied && ends_apart(plan) && plan.job.adapters.is_none()
 }
 
 /// Parameters of the token embedding on one rank.

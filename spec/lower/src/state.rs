@@ -1,6 +1,7 @@
 //! What a plan's step does about the state of some layers, whatever they compute: for bounds, which must not restate how a data
 //! scheme gathers, reduces and updates.
 
+use crate::adapters::Frozen;
 use crate::data::divisor;
 use crate::part::Part;
 use crate::passes::BackwardPart;
@@ -19,6 +20,8 @@ pub struct LayerParameters {
     pub dense: u64,
     /// Those of routed experts, where other ranks have these in common.
     pub routed: u64,
+    /// Weights that are not trained.
+    pub frozen: Frozen,
 }
 
 /// The segments of a stage whose layers have parameters and compute nothing: of all that their ops do, only what moves and updates
@@ -51,11 +54,12 @@ impl StateSegments {
 }
 
 /// The update of a rank with these parameters, fewer by the remainders that its data axis leaves when it divides them.
-pub fn update_segment(plan: &Plan, LayerParameters { dense, routed }: LayerParameters) -> Segment {
+pub fn update_segment(plan: &Plan, LayerParameters { dense, routed, frozen }: LayerParameters) -> Segment {
     let even = |axis, parameters: u64| parameters - parameters % divisor(plan, axis) as u64;
     let shard = LayerParameters {
         dense: even(Axis::Data, dense),
         routed: if routed > 0 { even(Axis::ExpertData, routed) } else { 0 },
+        frozen,
     };
     let mut segment = update::segment(plan, &[stage(&[shard])], 0);
     process::add_traffic(plan, &mut segment);
@@ -80,6 +84,7 @@ fn stage(layers: &[LayerParameters]) -> Stage {
         recompute: Recompute::None,
         parameters: parameters.dense + parameters.routed,
         routed: parameters.routed,
+        frozen: parameters.frozen,
         summands: Vec::new(),
         tensors: 1,
         quantised: 0,

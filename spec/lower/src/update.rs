@@ -6,7 +6,7 @@ use crate::linear::quantise;
 use crate::offload::{Bucket, host_update, late_copies, updated_weights};
 use crate::process::close_step;
 use crate::shape::Shape;
-use crate::stage::{Layer, Stage, ends_apart, stages_on, tied_embedding};
+use crate::stage::{Layer, Stage, stages_on, sums_tied_embedding, tied_embedding};
 use crate::step::StepWork;
 use std::collections::BTreeMap;
 use trainwright_spec::collective::CollectiveKind;
@@ -116,7 +116,7 @@ impl<'a> Update<'a> {
         }
         // With two copies the ends hold the same: their sum is that of all copies of the tied embedding.
         let ends = self.pipeline_rank == 0 || self.pipeline_rank + 1 == plan.mesh.pipeline;
-        if plan.model.head.tied && ends_apart(plan) && ends && !both_ways {
+        if sums_tied_embedding(plan) && ends && !both_ways {
             let bytes = held * tied_embedding(plan) as f64;
             self.all_reduce("reduce embedding", UpdateStep::SumEmbedding, Axis::Embedding, bytes);
         }
@@ -255,7 +255,7 @@ impl<'a> Update<'a> {
     /// Makes operands in a narrower format of the updated weights.
     fn quantise_weights(&mut self) {
         let elements: u64 = self.stages.iter().map(|stage| stage.quantised()).sum();
-        if elements == 0 {
+        if elements == 0 || self.plan.job.adapters.is_some() {
             return;
         }
         let shape = Shape::of(self.plan);

@@ -178,7 +178,13 @@ mod tests {
 
     fn traits(generation: &str) -> Traits {
         let spread = Spread { tensor_over_nodes: false, context: false, several_nodes: true };
-        let kind = Kind { experts: false, generation: generation.into(), precision: "bf16".into(), spread };
+        let kind = Kind {
+            experts: false,
+            adapters: false,
+            generation: generation.into(),
+            precision: "bf16".into(),
+            spread,
+        };
         Traits { kind, exposed: 0.1, host: 0.2 }
     }
 

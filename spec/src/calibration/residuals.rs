@@ -20,6 +20,8 @@ pub struct Traits {
 pub struct Kind {
     /// Whether the model has experts.
     pub experts: bool,
+    /// Whether adapters are trained beside frozen weights.
+    pub adapters: bool,
     /// Generation of the GPUs.
     pub generation: String,
     /// Precision of the matrix products; fp16 counts as bf16.
@@ -75,6 +77,8 @@ struct Row {
     #[serde(default)]
     between_steps: u8,
     experts: u8,
+    #[serde(default)]
+    adapters: u8,
     tensor_over_nodes: u8,
     context: u8,
     several_nodes: u8,
@@ -125,6 +129,7 @@ impl Kind {
     pub(super) fn distance(&self, other: &Self) -> f64 {
         let differs = |differs: bool, penalty: f64| if differs { penalty } else { 0.0 };
         differs(self.experts != other.experts, 1.5)
+            + differs(self.adapters != other.adapters, 1.0)
             + differs(self.spread.tensor_over_nodes != other.spread.tensor_over_nodes, 2.0)
             + differs(self.spread.context != other.spread.context, 1.0)
             + differs(self.spread.several_nodes != other.spread.several_nodes, 0.7)
@@ -245,6 +250,7 @@ impl Residuals {
                 memory: memory.map(rounded),
                 between_steps: u8::from(*between_steps),
                 experts: traits.kind.experts.into(),
+                adapters: traits.kind.adapters.into(),
                 tensor_over_nodes: traits.kind.spread.tensor_over_nodes.into(),
                 context: traits.kind.spread.context.into(),
                 several_nodes: traits.kind.spread.several_nodes.into(),
@@ -279,6 +285,7 @@ impl Residuals {
                 traits: Traits {
                     kind: Kind {
                         experts: row.experts > 0,
+                        adapters: row.adapters > 0,
                         generation: row.generation,
                         precision: row.precision,
                         spread: Spread {
@@ -322,6 +329,7 @@ mod tests {
             traits: Traits {
                 kind: Kind {
                     experts: run == 2,
+                    adapters: run == 3,
                     generation: "hopper".into(),
                     precision: "bf16".into(),
                     spread: Spread { tensor_over_nodes: false, context: false, several_nodes: true },
@@ -335,10 +343,12 @@ mod tests {
         assert_eq!(read, residuals);
         assert_eq!((read.all[0].memory, read.all[1].time), (Some(-0.125), None));
         assert!(read.all[2].traits.kind.experts && read.all.len() == 100);
-        // A file without the column has peaks only.
+        assert!(read.all[3].traits.kind.adapters && !read.all[2].traits.kind.adapters);
+        // A file without the columns has peaks of whole models only.
         let without = "source,time,memory,experts,tensor_over_nodes,context,several_nodes,generation,precision,exposed,host\n\
                        a,0.1,0.2,0,0,0,0,hopper,bf16,0,0\n";
-        assert!(!Residuals::from_csv(without).unwrap().all[0].between_steps);
+        let read = Residuals::from_csv(without).unwrap();
+        assert!(!read.all[0].between_steps && !read.all[0].traits.kind.adapters);
         assert!(Residuals::from_csv("source,time\na,b\n").unwrap_err().contains("line: 2"));
         let wild = residuals.to_csv().replace("-0.125", "inf");
         assert!(Residuals::from_csv(&wild).unwrap_err().contains("is not a number"));

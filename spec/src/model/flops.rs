@@ -41,6 +41,15 @@ impl Model {
         3.0 * self.forward_flops(seq, count)
     }
 
+    /// Those of them that have no weights: scores and weighted sums of all blocks.
+    pub fn core_flops(&self, seq: usize, count: AttentionCount) -> Flops {
+        let of_block = |block: &Block| {
+            let attentions = std::iter::once(&block.attention).chain(&block.cross_attention);
+            attentions.map(|attention| core_flops(attention, seq, count)).sum::<f64>()
+        };
+        Flops::new(self.blocks.iter().map(|run| run.count as f64 * of_block(&run.block)).sum())
+    }
+
     /// 2 s h V, and further products of some models: the head's transform (BERT), the bridges between
     /// embeddings and a residual stream of another width (OPT 350M), the pooler on one token (BERT).
     fn head_flops(&self, seq: usize) -> Flops {

@@ -43,6 +43,11 @@ impl Weight {
         Self { name, elements: elements(shape), copies: 1, split, routed: false }
     }
 
+    /// A matrix.
+    pub(crate) fn matrix(name: &'static str, shape: [usize; 2], split: Split) -> Self {
+        Self::new(name, &shape, split)
+    }
+
     /// Elements of all copies together.
     pub fn total(&self) -> u64 {
         self.elements.saturating_mul(self.copies)

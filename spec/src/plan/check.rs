@@ -1,8 +1,11 @@
 //! Which plans are legal.
 
+mod adapters;
 mod data;
 mod experts;
 mod tensor;
+
+pub use adapters::adapters_allowed;
 
 use super::{Piece, Plan, Recompute, ScheduleChoice};
 use crate::cluster::{self, Fault, Node};
@@ -28,6 +31,7 @@ impl Plan {
             .and_then(|()| check_model(&self.model))
             .and_then(|()| self.check_experts())
             .and_then(|()| self.check_job())
+            .and_then(|()| self.check_adapters())
             .and_then(|()| self.check_tensor())
             .and_then(|()| self.check_pipeline())
             .and_then(|()| self.check_context())

@@ -9,6 +9,7 @@ use trainwright_sim::{fullest, quick_forecast};
 use trainwright_spec::calibration::Calibration;
 use trainwright_spec::calibration::ranges::Distribution;
 use trainwright_spec::calibration::residuals::Quantity;
+use trainwright_spec::job::Job;
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::stack::MemoryReport;
@@ -49,7 +50,8 @@ fn predict(
     calibration: &Calibration,
 ) -> Result<Prediction, NoPlan> {
     calibration.apply(&mut plan.cluster, &mut plan.stack);
-    let (prediction, capacity) = forecast(&plan)?;
+    let (longest, capacity) = forecast(&plan)?;
+    let prediction = of_padded(run, completed, &plan, longest)?;
     // A range does not rest on runs of the run's source.
     let without = run.family();
     let known = |quantity| calibration.distribution(quantity, &prediction.traits, Some(&without));
@@ -73,6 +75,31 @@ fn predict(
             .map(|known| known.fraction_below(capacity.get() / 1e9 / prediction.used_memory_gb)),
         remark: completed.remark(run, &plan),
         ..prediction
+    })
+}
+
+/// The forecast of a run whose samples are padded, given that of microbatches of the longest ones: these set its memory, those of a
+/// mean length its time. A length that ranks cannot divide is that of the longest.
+fn of_padded(
+    run: &Run,
+    completed: &Completed,
+    plan: &Plan,
+    longest: Prediction,
+) -> Result<Prediction, NoPlan> {
+    let lengths = completed.run.padded_lengths().filter(|[_, padded]| *padded < plan.job.sequence);
+    let Some([mean, padded]) = lengths else { return Ok(longest) };
+    let shorter = Plan { job: Job { sequence: padded, ..plan.job.clone() }, ..plan.clone() };
+    if shorter.check(&run.id).is_err() {
+        return Ok(longest);
+    }
+    let (time, _) = forecast(&shorter)?;
+    Ok(Prediction {
+        tokens_per_gpu: time.tokens_per_gpu * mean as f64 / padded as f64,
+        peak_memory_gb: longest.peak_memory_gb,
+        reserved_gb: longest.reserved_gb,
+        used_memory_gb: longest.used_memory_gb,
+        outcome: longest.outcome,
+        ..time
     })
 }
 
@@ -115,8 +142,7 @@ fn forecast(plan: &Plan) -> Result<(Prediction, Bytes), NoPlan> {
 
 /// Time of the model's FLOPs (full attention) at the peak of all GPUs.
 fn at_peak(plan: &Plan) -> Seconds {
-    let flops = plan.model.training_flops(plan.job.sequence, AttentionCount::Full);
-    plan.job.global_batch as f64 * flops / plan.peak()
+    plan.job.step_flops(&plan.model, AttentionCount::Full) / plan.peak()
 }
 
 /// The bubble of 1F1B over the work: (p − 1) / (v m), p pipeline ranks with v stages each, m microbatches.

@@ -233,6 +233,7 @@ mod tests {
             traits: Traits {
                 kind: Kind {
                     experts: false,
+                    adapters: false,
                     generation: "hopper".into(),
                     precision: "bf16".into(),
                     spread: Spread { tensor_over_nodes: false, context: false, several_nodes: true },

@@ -7,6 +7,7 @@
 //! The columns are those of `traces/published/README.md`. Blank cells get the default that the column's field
 //! states. Nothing here reads a measurement on the way from a row to its plan.
 
+mod adapters;
 mod assumptions;
 mod cluster;
 mod complete;

@@ -4,7 +4,7 @@
 //! these to simulate all that a bound does not exclude: on fast and slow networks, with data ranks, with vocabularies whose
 //! embedding and head weigh as much as several blocks, and with stages that hold only one of the two.
 
-use super::{divisions_of_model, fits, question};
+use super::{divisions_of_model, fits, question, with_adapters};
 use crate::candidate::Candidate;
 use crate::explore::{Goal, SearchSpace, Seen};
 use crate::question::Question;
@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use trainwright_lower::memory::plan_memory;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time_for_ranking;
+use trainwright_spec::adapters::BaseFormat;
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::units::{Picoseconds, Seconds};
@@ -56,8 +57,10 @@ fn random_question(random: &mut Random) -> (String, Question) {
     question.pins.tensor = Some(tensor);
     question.pins.micro_batch = Some(random.of(&[1, 2]));
     question.pins.recompute = Some(Recompute::None);
+    let question = if blocks % 4 == 0 { with_adapters(question, BaseFormat::Full) } else { question };
+    let adapters = if question.job.adapters.is_some() { ", adapters" } else { "" };
     let name = format!(
-        "{model}, {blocks} blocks, vocabulary {vocab}, batch {batch}, {cluster}:{nodes}, tensor {tensor}, pipeline {pipeline}"
+        "{model}{adapters}, {blocks} blocks, vocabulary {vocab}, batch {batch}, {cluster}:{nodes}, tensor {tensor}, pipeline {pipeline}"
     );
     (name, question)
 }

@@ -5,6 +5,7 @@ use crate::question::{Breadth, Pins, Question};
 use crate::risk::{MemoryLimit, Order, Risk};
 use std::sync::Arc;
 use trainwright_sim::likeness::kind;
+use trainwright_spec::adapters::{Adapters, BaseFormat};
 use trainwright_spec::calibration::residuals::{Kind, Residual, Spread, Traits};
 use trainwright_spec::cluster::{
     Cluster, DeviceProfile, MeasuredKernel, MeasuredOp, NetworkProfile, Node, Others,
@@ -40,6 +41,7 @@ pub(super) fn question(
             precision: Precision::Bf16,
             optimizer: "adamw".into(),
             gradient_clipping: true,
+            adapters: None,
         },
         stack: Stack::from_name(stack).unwrap(),
         pins: Pins::default(),
@@ -51,6 +53,12 @@ pub(super) fn question(
 pub(super) fn two_of(nodes: usize, mut question: Question) -> Question {
     question.cluster.node.gpus.value = 2;
     question.cluster.nodes = nodes;
+    question
+}
+
+/// The question with adapters beside every matrix that can have one.
+pub(super) fn with_adapters(mut question: Question, base: BaseFormat) -> Question {
+    question.job.adapters = Some(Adapters::of_all(16, base, &question.model));
     question
 }
 
@@ -108,6 +116,24 @@ pub(super) fn questions() -> Vec<(&'static str, Question)> {
         ("llama-3-8b, tight", question("llama-3-8b", 16, "dgx-h100:1", 14.0, [4096, 8], core)),
         ("llama-3-8b, two nodes", question("llama-3-8b", 12, "dgx-h100:2", 10.0, [8192, 16], core)),
         ("llama, 2021", question("llama-3-8b", 8, "dgx-h100:1", 20.0, [2048, 8], "megatron-lm-2021")),
+        (
+            "adapters, tight",
+            with_adapters(question("llama-3-8b", 12, "dgx-h100:1", 7.0, [4096, 8], core), BaseFormat::Nf4),
+        ),
+        (
+            "adapters, divided weights",
+            with_adapters(
+                question("llama-3-8b", 12, "dgx-a100:1", 4.0, [2048, 8], "torchtitan"),
+                BaseFormat::Full,
+            ),
+        ),
+        (
+            "adapters beside experts",
+            with_adapters(
+                question("mixtral-8x7b", 6, "dgx-h100:2", 12.0, [4096, 16], core),
+                BaseFormat::Int8,
+            ),
+        ),
         ("mixtral-8x7b", question("mixtral-8x7b", 6, "dgx-h100:2", 24.0, [4096, 16], core)),
         ("experts after dense", experts_after_dense),
         (

@@ -68,6 +68,18 @@ impl Kind {
     }
 }
 
+impl Run {
+    /// Of samples that are padded, the mean length, and that to which those of a microbatch are padded: the longest of b lengths
+    /// that are spread evenly from 0 to twice the mean, b / (b + 1) of that, at most `seq_len`.
+    pub fn padded_lengths(&self) -> Option<[usize; 2]> {
+        let most = self.seq_len.filter(|_| self.packed == Some(false))?;
+        let mean = self.mean_seq_len.unwrap_or(most / 2).clamp(1, most);
+        let samples = self.micro_batch.unwrap_or(1) as f64;
+        let padded = 2.0 * mean as f64 * samples / (samples + 1.0);
+        Some([mean, (padded.round() as usize).clamp(mean, most)])
+    }
+}
+
 impl Completed {
     /// Adds an assumption.
     pub(super) fn assume(&mut self, kind: Kind, text: String) {

@@ -24,6 +24,8 @@ impl Run {
         completed.settle_words();
         completed.settle_sizes()?;
         completed.settle_sequence();
+        completed.settle_lengths();
+        completed.settle_adapters();
         completed.settle_recompute();
         layout::settle(&mut completed)?;
         if let Some(text) = completed.run.stand_in_remark() {
@@ -35,7 +37,9 @@ impl Run {
     /// Refuses what is not the training of all weights of a transformer.
     fn refuse_other_methods(&self) -> Result<(), NoPlan> {
         let refused = |reason: String| Err(NoPlan::Unsupported(reason));
-        if !["", "pretrain", "pretraining", "sft", "full", "reward_model"].contains(&self.kind.as_str()) {
+        if !["", "pretrain", "pretraining", "sft", "full", "reward_model"].contains(&self.kind.as_str())
+            && !self.has_adapters()
+        {
             return refused(format!(
                 "`kind` is `{}`: other weights or steps than those of plain training",
                 self.kind
@@ -150,6 +154,15 @@ impl Completed {
         };
         self.run.seq_len = Some(length);
         self.assume(Kind::Sequence, format!("`seq_len` {length}, {reason}"));
+    }
+
+    /// Lengths of padded samples.
+    fn settle_lengths(&mut self) {
+        if let (Some([mean, padded]), None) = (self.run.padded_lengths(), self.run.mean_seq_len) {
+            let text =
+                format!("`mean_seq_len` {mean}, lengths spread evenly: padded to {padded} in the mean");
+            self.assume(Kind::Sequence, text);
+        }
     }
 
     /// A text that no choice of blocks expresses: fractions of ops as fractions of blocks, projections alone as all, others as

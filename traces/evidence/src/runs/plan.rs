@@ -62,10 +62,6 @@ impl Run {
                 data * micro_batch
             ));
         }
-        if self.model_name.to_lowercase().contains("lora") {
-            let reason = format!("`model_name` is `{}`: adapters beside frozen weights", self.model_name);
-            return Err(NoPlan::Unsupported(reason));
-        }
         let virtual_stages = self.vp.unwrap_or(1);
         let schedule = self.schedule(global_batch / data / micro_batch)?;
         let schedule_stages = match &schedule {
@@ -92,7 +88,8 @@ impl Run {
         recompute.apply(&mut blocks);
         let offload = self.offload()?;
         let sequence = self.seq_len.ok_or_else(|| NoPlan::missing("seq_len"))?;
-        let job = Job::new(sequence, global_batch, self.precision(&cluster.node.gpu)?);
+        let adapters = self.adapters(&model)?;
+        let job = Job { adapters, ..Job::new(sequence, global_batch, self.precision(&cluster.node.gpu)?) };
         let plan = Plan {
             micro_batch,
             schedule,
@@ -121,7 +118,8 @@ impl Run {
         })
     }
 
-    /// The catalog's stack of the row's software at its date: the first name in `framework` that it has.
+    /// The catalog's stack of the row's software at its date: the first name in `framework` that it has, that of a library below
+    /// others last.
     fn named_stack(&self) -> Option<Stack> {
         match self.framework.as_str() {
             "" => Stack::from_framework(&self.source, true, &self.date).or_else(|| {
@@ -132,9 +130,15 @@ impl Run {
                     let before = name[..*at].chars().next_back();
                     before.is_none_or(|letter| !letter.is_alphanumeric())
                 });
-                words
-                    .map(|(at, _)| &name[at..])
-                    .find_map(|rest| Stack::from_framework(rest, false, &self.date))
+                let mut stacks =
+                    words.filter_map(|(at, _)| Stack::from_framework(&name[at..], false, &self.date));
+                // A library that other software is built on counts only where no other is named.
+                let first = stacks.next()?;
+                let built_on = |stack: &Stack| stack.stands_in_for.contains(&PlanFamily::Replicas);
+                match built_on(&first) {
+                    true => stacks.find(|stack| !built_on(stack)).or(Some(first)),
+                    false => Some(first),
+                }
             }
         }
     }

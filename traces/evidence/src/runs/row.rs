@@ -13,8 +13,17 @@ pub struct Run {
     pub source: String,
     /// How much of it the source documents: `A`, `B`, `C`.
     pub quality: String,
-    /// What is trained how: blank, `pretrain`, `sft`, `full` or `reward_model`; others are refused.
+    /// What is trained how: blank, `pretrain`, `sft`, `full` or `reward_model`; `lora`, `qlora` or `adapter` beside frozen weights;
+    /// others are refused.
     pub kind: String,
+    /// Rank of adapters; blank: 16.
+    #[serde(deserialize_with = "count")]
+    pub lora_rank: Option<usize>,
+    /// Matrices that have adapters, in any software's words; blank: queries, keys and values, as one.
+    pub lora_targets: String,
+    /// Bits in which frozen matrices are stored; blank: 4 of `qlora`, else as products read them.
+    #[serde(deserialize_with = "count")]
+    pub base_weight_bits: Option<usize>,
     /// The model's name, for people.
     pub model_name: String,
     /// Blocks.
@@ -39,6 +48,12 @@ pub struct Run {
     /// Tokens in a sequence.
     #[serde(deserialize_with = "count")]
     pub seq_len: Option<usize>,
+    /// Mean tokens of a sample where `seq_len` is the most; blank: half of it if samples are padded.
+    #[serde(deserialize_with = "count")]
+    pub mean_seq_len: Option<usize>,
+    /// Whether samples are packed to sequences of `seq_len`; no: those of a microbatch are padded to its longest; blank: yes.
+    #[serde(deserialize_with = "yes_or_no")]
+    pub packed: Option<bool>,
     /// Whether feed-forward layers are gated, and the block LLaMA's; blank or no: GPT-2's.
     #[serde(deserialize_with = "yes_or_no")]
     pub gated_mlp: Option<bool>,
