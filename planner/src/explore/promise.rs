@@ -24,6 +24,9 @@ pub(super) struct Promise<'a> {
 /// Bytes of weights and gradients of a parameter, and of its optimizer state.
 const STATE: [f64; 2] = [6.0, 12.0];
 
+/// Those of a frozen one, beside which adapters weigh nothing.
+const FROZEN: [f64; 2] = [2.0, 0.0];
+
 /// The part of the products' time that computing everything again takes.
 const AGAIN: f64 = 1.0 / 3.0;
 
@@ -98,16 +101,17 @@ impl<'a> Promise<'a> {
         let of_experts = exchanged(4.0 * tokens_of_rank * self.routed_bytes, mesh.expert, expert_ranks);
         let in_line = (of_tensor + of_context + of_experts) * (blocks * microbatches);
 
+        let bytes = if self.question.job.adapters.is_some() { FROZEN } else { STATE };
         let ranks = self.parameters(layout);
         let copies = (mesh.data * mesh.context) as f64;
         let expert_copies = (mesh.stage_ranks() / expert_ranks).max(1) as f64;
-        let reduced = exchanged(STATE[0] * (ranks[0] + ranks[1]), mesh.data, mesh.stage_ranks());
+        let reduced = exchanged(bytes[0] * (ranks[0] + ranks[1]), mesh.data, mesh.stage_ranks());
         let several = (model.layers() as f64 / stages).clamp(1.0, 3.0);
         let bubble = 1.0 + (stages - 1.0) / (microbatches * several);
 
         let room = ROOM * self.question.cluster.mean_memory().get();
         let state =
-            ranks[0] * (STATE[0] + STATE[1] / copies) + ranks[1] * (STATE[0] + STATE[1] / expert_copies);
+            ranks[0] * (bytes[0] + bytes[1] / copies) + ranks[1] * (bytes[0] + bytes[1] / expert_copies);
         // As many microbatches are in flight as there are stages, or fewer.
         let in_flight = blocks * stages.min(microbatches) * hidden / split;
         let least = state + in_flight + KEPT * hidden / (2.0 * tensor);
