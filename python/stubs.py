@@ -1,4 +1,4 @@
-"""Writes trainwright/__init__.pyi: the functions out of the commands' options, the answers out of the commands' schemas.
+"""Writes package/trainwright/__init__.pyi: the functions out of the commands' options, the answers out of the commands' schemas.
 
 python stubs.py          writes the file
 python stubs.py --check  ends with 1 if the file is not what would be written
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainwright import _native
 
-FILE = Path(__file__).parent / "trainwright" / "__init__.pyi"
+FILE = Path(__file__).parent / "package" / "trainwright" / "__init__.pyi"
 
 #: The classes of answers that the package has itself, by command.
 CLASSES = {"plan": "PlanAnswer", "predict": "PredictAnswer", "fit": "FitAnswer"}

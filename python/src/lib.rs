@@ -1,4 +1,4 @@
-//! The commands as functions of Python, without any of Python's dress: `python/trainwright` has that.
+//! The commands as functions of Python, without any of Python's dress: `python/package` has that.
 //!
 //! Python's lock is not held while a command works. The thread that asks waits for the answer, and looks for signals and
 //! progress in between.

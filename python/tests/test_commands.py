@@ -206,7 +206,7 @@ def test_answers_keep_to_their_schemas(question):
         ("plan", tw.plan(**question)),
         ("plan", tw.plan(model="llama-3-70b", cluster="dgx-1v", seq=512, global_batch=8)),
         ("simulate", tw.simulate(tw.plan(**question))),
-        ("network", tw.network(cluster="dgx-h100:2", bytes="1M..4M")),
+        ("network", tw.network(cluster="dgx-h100:2", collective="all_reduce", bytes="1M..4M")),
         ("what-if", tw.what_if(**question, vary={"seq": [256, 512]})),
         ("serve", tw.serve(**SERVE)),
     ]:

@@ -77,7 +77,7 @@ def test_ranks_of_mpi_are_workers():
         "from mpi4py.futures import MPIPoolExecutor\n"
         "import trainwright as tw\n"
         "if __name__ == '__main__':\n"
-        "    questions = [{'cluster': 'dgx-h100:2', 'bytes': f'{size}M'} for size in range(1, 21)]\n"
+        "    questions = [{'cluster': 'dgx-h100:2', 'collective': 'all_reduce', 'bytes': f'{size}M'} for size in range(1, 21)]\n"
         "    with MPIPoolExecutor() as executor:\n"
         "        answers = tw.sweep(questions, executor, command='network', chunk=2)\n"
         "    assert [each.json for each in answers] == [tw.network(**each).json for each in questions]\n"
