@@ -68,7 +68,7 @@ def test_a_thousand_questions_over_two_dask_workers_have_the_bytes_of_one_proces
     assert len(set(expected)) > 900
 
 
-def test_ranks_of_mpi_are_workers():
+def test_ranks_of_mpi_are_workers(tmp_path):
     pytest.importorskip("mpi4py")
     launcher = shutil.which("mpirun") or shutil.which("mpiexec")
     if launcher is None:
@@ -83,6 +83,7 @@ def test_ranks_of_mpi_are_workers():
         "    assert [each.json for each in answers] == [tw.network(**each).json for each in questions]\n"
         "    print('equal', len(answers))\n"
     )
-    command = [launcher, "-n", "3", sys.executable, "-m", "mpi4py.futures", "-c", code]
+    (tmp_path / "sweep.py").write_text(code)
+    command = [launcher, "-n", "3", sys.executable, "-m", "mpi4py.futures", str(tmp_path / "sweep.py")]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (ran.returncode, ran.stdout) == (0, "equal 20\n"), ran.stderr

@@ -59,6 +59,10 @@ class Answer(Record):
     def __str__(self):
         return self.json
 
+    def __repr__(self):
+        fields = ", ".join(f"{key}={brief(value)}" for key, value in self.items())
+        return f"{type(self).__name__}({fields})"
+
     @property
     def fits(self):
         """Whether it fits: the program's exit code is not 3."""
@@ -109,11 +113,10 @@ class PlanAnswer(Answer):
         if self["verdict"] == "found":
             return []
         broken = [
-            f"{each['plans']} plans break {each['limit']}: need {each['needs_bytes'] / 2**30:.1f} of "
-            f"{each['has_bytes'] / 2**30:.1f} GiB"
+            f"{each['plans']}: {each['limit']}: {gib(each['needs_bytes'])} of {gib(each['has_bytes'])} GiB"
             for each in self.get("broken", [])
         ]
-        return [self.get("reason", self["verdict"]), *broken, *self.get("remedies", [])]
+        return [*(broken or [self.get("reason", self["verdict"])]), *self.get("remedies", [])]
 
     @property
     def fits(self):
@@ -198,6 +201,9 @@ class PlainAnswer(Answer):
     def as_file(self):
         return self.json
 
+    def __repr__(self):
+        return f"PlainAnswer({self.json!r})"
+
     def _repr_html_(self):
         return f"<pre>{escape(self.json)}</pre>"
 
@@ -223,6 +229,19 @@ class Undrawn(Answer):
     """An answer without a picture."""
 
     draws = None
+
+
+def gib(count):
+    return f"{count / 2**30:.1f}"
+
+
+def brief(value):
+    """A number or a text; of lists and objects how many entries they have."""
+    if isinstance(value, list):
+        return f"[{len(value)}]"
+    if isinstance(value, dict):
+        return f"{{{len(value)}}}"
+    return repr(value)
 
 
 def flat(answer, prefix=""):

@@ -4,6 +4,7 @@ import json
 import os
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from . import _native
@@ -108,7 +109,7 @@ def watching(progress):
         yield progress or None
         return
     try:
-        from tqdm.auto import tqdm
+        tqdm = bar_class()
     except ImportError:
         if progress:
             raise
@@ -130,6 +131,15 @@ def watching(progress):
     finally:
         if bar is not None:
             bar.close()
+
+
+def bar_class():
+    """The bars of tqdm: of a notebook, where it can show them."""
+    if find_spec("ipywidgets"):
+        from tqdm.auto import tqdm
+    else:
+        from tqdm import tqdm
+    return tqdm
 
 
 def commands():
