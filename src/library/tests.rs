@@ -122,6 +122,6 @@ fn what_does_not_fit_is_an_answer() {
     check(question, "infeasible");
     // Nothing remains of the choices.
     let pinned = json!({ "model": "gpt2", "cluster": "dgx-a100", "seq": 512, "global_batch": 8,
-        "pin": { "pipeline": 8, "schedule": "interleaved", "virtual_stages": 12 } });
+        "pin": { "data": 8, "micro-batch": 8 } });
     check(pinned, "no candidate");
 }
