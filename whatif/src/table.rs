@@ -70,13 +70,14 @@ pub fn csv(axes: &[String], answers: &[Answer]) -> String {
     String::from_utf8(bytes).expect("all that was written is text")
 }
 
-/// The same rows as objects, with all digits; what is unknown is null.
+/// The same rows as objects, with all digits; `point` has the varied inputs, and what is unknown is null.
 pub fn objects(axes: &[String], answers: &[Answer]) -> Vec<Value> {
-    let names = names(axes);
     let object = |(cells, answer): (Vec<Option<Value>>, &Answer)| {
         let point = answer.point.iter().map(|value| Value::from(value.as_str()));
-        let cells = cells.into_iter().map(Option::unwrap_or_default);
-        names.iter().cloned().zip(point.chain(cells)).collect()
+        let point: Value = axes.iter().cloned().zip(point).collect();
+        let names = COLUMNS.iter().map(|(name, _)| name.to_string());
+        let cells = names.zip(cells.into_iter().map(Option::unwrap_or_default));
+        std::iter::once(("point".to_string(), point)).chain(cells).collect()
     };
     rows(answers).zip(answers).map(object).collect()
 }

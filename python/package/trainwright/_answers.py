@@ -276,6 +276,16 @@ def plan_rows(answer):
     return [row(ranked) for ranked in answer.get("plans", [])]
 
 
+def point_rows(answer):
+    """A row for each point, the varied inputs first; one that has the name of a column is called varied_NAME."""
+    def row(point):
+        cells = {name: cell for name, cell in point.items() if name != "point"}
+        varied = {f"varied_{name}" if name in cells else name: value for name, value in point["point"].items()}
+        return {**varied, **cells}
+
+    return [row(point) for point in answer["points"]]
+
+
 def network_rows(answer):
     """A row for each size of each sweep."""
     return [
@@ -289,7 +299,7 @@ def network_rows(answer):
 ROWS = {
     "plan": plan_rows,
     "network": network_rows,
-    "what-if": lambda answer: list(answer["points"]),
+    "what-if": point_rows,
     "simulate": lambda answer: [flat({key: value for key, value in answer["forecast"].items() if key != "report"})],
     "serve-plan": lambda answer: [flat(pool) for pool in answer["pools"]],
     "fit": lambda answer: list(answer["factors"]),
