@@ -16,8 +16,18 @@ use trainwright::{Answer, Failure, Request, Watch};
 /// How often signals and progress are looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
-pyo3::create_exception!(trainwright, InputError, PyValueError, "An option or a file cannot be read or makes no sense.");
-pyo3::create_exception!(trainwright, Failed, PyRuntimeError, "A file could not be written, or the program is wrong.");
+pyo3::create_exception!(
+    trainwright,
+    InputError,
+    PyValueError,
+    "An option or a file cannot be read or makes no sense."
+);
+pyo3::create_exception!(
+    trainwright,
+    Failed,
+    PyRuntimeError,
+    "A file could not be written, or the program is wrong."
+);
 
 /// What is done, of how much, and of what.
 type Progress = (String, usize, usize);
@@ -110,7 +120,8 @@ mod _native {
         threads: Option<usize>,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Asked> {
-        let options = serde_json::from_str(options).map_err(|error| InputError::new_err(error.to_string()))?;
+        let options =
+            serde_json::from_str(options).map_err(|error| InputError::new_err(error.to_string()))?;
         let request = Request { command, options, inputs, kept, threads };
         let Answer { code, printed, remarks, files } = wait_for(py, request, progress)?;
         let files = files.into_iter().map(|(name, bytes)| (name, PyBytes::new(py, &bytes).unbind()));
@@ -132,7 +143,8 @@ mod _native {
     /// A table of JSON as TOML.
     #[pyfunction]
     fn toml_of(table: &str) -> PyResult<String> {
-        let table: Value = serde_json::from_str(table).map_err(|error| InputError::new_err(error.to_string()))?;
+        let table: Value =
+            serde_json::from_str(table).map_err(|error| InputError::new_err(error.to_string()))?;
         trainwright::toml_of(&table).map_err(InputError::new_err)
     }
 }

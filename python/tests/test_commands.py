@@ -197,7 +197,12 @@ def test_functions_are_documented():
     for name in ("plan", "simulate", "predict", "fit", "what_if", "network", "serve", "serve_plan", "kernel"):
         assert len(getattr(tw, name).__doc__) > 200, name
     assert "global_batch: Sequences in a step, over all GPUs" in tw.plan.__doc__
-    assert set(tw.commands()) >= {"plan", "simulate", "what-if"}
+    # Every command has its function.
+    others = {"import": "import_plan"}
+    for command in tw.commands():
+        assert callable(getattr(tw, others.get(command, command.replace("-", "_")))), command
+    with pytest.raises(tw.InputError, match="there is no command `run`"):
+        tw.sweep([{"command": "run", "plan": "plan.toml"}])
 
 
 def test_no_field_of_an_answer_hides_behind_an_attribute():

@@ -61,10 +61,7 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
 }
 
 /// A forecast, or a refusal, for each run, in order.
-fn forecasts_of(
-    runs: &[Result<Run, NoPlan>],
-    calibration: &Calibration,
-) -> Vec<Result<Prediction, NoPlan>> {
+fn forecasts_of(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec<Result<Prediction, NoPlan>> {
     let bar = Bar::new();
     let mut all = Vec::with_capacity(runs.len());
     for part in runs.chunks(ROWS_AT_ONCE) {

@@ -58,7 +58,9 @@ pub fn run(arguments: &ServeBenchArguments) -> Result<Outcome, CliError> {
         let reason = ServingError::TooLong { tokens, capacity };
         let text = format!("Does not fit: {reason}; `--cache-tokens` says how much room it has.\n");
         output::print(&match arguments.json {
-            true => json::print(&serde_json::json!({ "verdict": "does not fit", "reason": reason.to_string() })),
+            true => {
+                json::print(&serde_json::json!({ "verdict": "does not fit", "reason": reason.to_string() }))
+            }
             false => text,
         })?;
         return Ok(Outcome::NothingFits);

@@ -63,7 +63,9 @@ pub fn arguments(name: &str, options: &Map<String, Value>) -> Result<Vec<String>
             (Some(arg), Value::Bool(given)) if is_flag(arg) => {
                 given.then(|| arguments.push(format!("--{long}")));
             }
-            (Some(arg), _) if is_flag(arg) => return Err(format!("`--{long}` is {value}; give true or false")),
+            (Some(arg), _) if is_flag(arg) => {
+                return Err(format!("`--{long}` is {value}; give true or false"));
+            }
             (Some(arg), Value::Array(_)) if !is_repeated(arg) => {
                 arguments.push(format!("--{long}={}", texts(key, value)?.join(",")));
             }

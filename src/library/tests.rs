@@ -25,7 +25,10 @@ fn request(command: &str, options: Value) -> Request {
 }
 
 fn small() -> Request {
-    request("plan", json!({ "model": "gpt2", "cluster": "dgx-a100", "seq": 512, "global_batch": 16, "space": "core" }))
+    request(
+        "plan",
+        json!({ "model": "gpt2", "cluster": "dgx-a100", "seq": 512, "global_batch": 16, "space": "core" }),
+    )
 }
 
 fn ask(request: Request) -> Result<Answer, Failure> {
@@ -43,7 +46,11 @@ fn options_become_the_arguments_of_the_command_line() {
     check("plan", json!({ "all_nodes": true, "sensitivity": false, "top": null }), " --json --all-nodes");
     check("plan", json!({ "sequence_parallel": true }), " --json --sequence-parallel=true");
     check("plan", json!({ "pin": { "tensor": [4, 8] } }), " --json --pin=tensor=4 --pin=tensor=8");
-    check("what-if", json!({ "vary": { "nodes": [1, 2] }, "asked": "rent" }), " --json --vary=nodes=1,2 -- rent");
+    check(
+        "what-if",
+        json!({ "vary": { "nodes": [1, 2] }, "asked": "rent" }),
+        " --json --vary=nodes=1,2 -- rent",
+    );
     check("kernel", json!({ "gemm": [1, 2, 3] }), " --json --gemm=1,2,3");
     check("network", json!({ "ranks": [0, 8] }), " --json --ranks=0 --ranks=8");
     check("simulate", json!({ "plan": "plan.toml" }), " --json -- plan.toml");
@@ -58,10 +65,19 @@ fn bad_input_is_one_line_that_names_the_option() {
         }
         other => panic!("{other:?}"),
     };
-    let question = json!({ "model": "gpt2", "cluster": "dgx-a100", "seq": 512, "global_batch": 8, "globl_batch": 8 });
+    let question =
+        json!({ "model": "gpt2", "cluster": "dgx-a100", "seq": 512, "global_batch": 8, "globl_batch": 8 });
     check("plan", question, "'--global-batch'");
-    check("plan", json!({ "model": "gpt9", "cluster": "dgx-a100", "seq": 512, "global_batch": 8 }), "--model: unknown model");
-    check("plan", json!({ "model": "gpt2", "all_nodes": "yes" }), "`--all-nodes` is \"yes\"; give true or false");
+    check(
+        "plan",
+        json!({ "model": "gpt9", "cluster": "dgx-a100", "seq": 512, "global_batch": 8 }),
+        "--model: unknown model",
+    );
+    check(
+        "plan",
+        json!({ "model": "gpt2", "all_nodes": "yes" }),
+        "`--all-nodes` is \"yes\"; give true or false",
+    );
     check("plan", json!({ "seq": [[1]] }), "give a number, a text, or a list of them");
     check("simulate", json!({ "plan": "-" }), "name a file");
     check("run", json!({ "plan": "plan.toml" }), "there is no command `run`; known are plan, simulate");

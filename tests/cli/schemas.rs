@@ -16,12 +16,16 @@ const SCHEMAS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/schemas");
 /// What every schema begins with.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-const PLAN: &str = "plan --model gpt2 --cluster dgx-a100 --seq 512 --global-batch 16 --space core --sensitivity";
+const PLAN: &str =
+    "plan --model gpt2 --cluster dgx-a100 --seq 512 --global-batch 16 --space core --sensitivity";
 
 /// Commands with answers of every shape: the exit code and the arguments.
 const ANSWERS: &[(i32, &str)] = &[
     (0, PLAN),
-    (0, "plan --model gpt2 --cluster dgx-a100:2 --seq 512 --global-batch 16 --space core --memory-reserve 1GiB --risk 0.9"),
+    (
+        0,
+        "plan --model gpt2 --cluster dgx-a100:2 --seq 512 --global-batch 16 --space core --memory-reserve 1GiB --risk 0.9",
+    ),
     (0, "plan --model gpt2 --cluster dgx-a100 --seq 512 --global-batch 16 --calibration none --top 1"),
     (0, "plan --model gpt2 --cluster dgx-h100:2 --seq 1024 --global-batch 32"),
     (3, "plan --model llama-3-70b --cluster dgx-1v --seq 512 --global-batch 8"),
@@ -32,7 +36,10 @@ const ANSWERS: &[(i32, &str)] = &[
     (0, "predict --kernels kernels.csv"),
     (0, "predict --inference serving.csv"),
     (0, "fit fit.csv"),
-    (0, "what-if --model gpt2 --cluster dgx-a100 --seq 512 --global-batch 16 --space core --vary seq=512,1024 --tokens 1B"),
+    (
+        0,
+        "what-if --model gpt2 --cluster dgx-a100 --seq 512 --global-batch 16 --space core --vary seq=512,1024 --tokens 1B",
+    ),
     (3, "what-if --model llama-3-70b --cluster dgx-1v --seq 512 --global-batch 8 --vary seq=512"),
     (0, "network --cluster dgx-h100:2 --collective all_reduce --bytes 1M..4M"),
     (0, "network --cluster dgx-h100:2 --collective all_reduce --bytes 1M --algorithm ring --by-steps"),
@@ -55,7 +62,10 @@ const ANSWERS: &[(i32, &str)] = &[
     (0, "generate --checkpoint ck --prompt abc --tokens 3 --logits"),
     (0, "validate tiny.toml --steps 3"),
     (0, "serve-bench --model ./config.json --input 12 --output 6 --batch 3 --max-tokens 16"),
-    (0, "serve-bench --model ./config.json --input 12 --output 6 --clients 2 --requests 4 --max-tokens 16 --validate --rounds 2"),
+    (
+        0,
+        "serve-bench --model ./config.json --input 12 --output 6 --clients 2 --requests 4 --max-tokens 16 --validate --rounds 2",
+    ),
 ];
 
 /// The folder that the arguments name files of.
@@ -67,7 +77,9 @@ fn prepared() -> Folder {
     let header = "id,quality,layers,hidden,heads,vocab,seq_len,gpu,gpus,tp,pp,micro_batch,global_batch,framework,\
                   measured_step_time_s,measured_peak_memory_gb,outcome\n";
     let row = |id: &str, gpus: usize, tensor: usize, step: f64| {
-        format!("{id},A,24,2048,16,51200,1024,a100-80gb-sxm,{gpus},{tensor},2,2,32,Megatron-LM,{step},30,ok\n")
+        format!(
+            "{id},A,24,2048,16,51200,1024,a100-80gb-sxm,{gpus},{tensor},2,2,32,Megatron-LM,{step},30,ok\n"
+        )
     };
     let rows = [row("a-1", 8, 2, 1.5), row("a-2", 8, 4, 1.7), row("b-1", 8, 2, 1.4), row("b-2", 4, 2, 2.9)];
     folder.write("fit.csv", &format!("{header}{}", rows.concat()));
@@ -75,7 +87,10 @@ fn prepared() -> Folder {
     folder.write("runs.csv", &format!("{header}{}{refused}", rows.concat()));
     let published = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/published/inference/gemm.csv");
     let published = std::fs::read_to_string(published).unwrap();
-    folder.write("kernels.csv", &published.lines().take(20).map(|line| format!("{line}\n")).collect::<String>());
+    folder.write(
+        "kernels.csv",
+        &published.lines().take(20).map(|line| format!("{line}\n")).collect::<String>(),
+    );
     folder.write(
         "serving.csv",
         "id,source,quality,model_name,gpu,gpus,tp,precision_weights,engine,date,batch,concurrency,input_len,output_len,tpot_ms\n\
@@ -199,10 +214,13 @@ fn joined(one: &Value, other: &Value) -> Value {
 /// Where `schema` allows less than `wider`, or names a field that this one does not.
 fn narrower(schema: &Value, wider: &Value, at: &str, faults: &mut Vec<String>) {
     if wider == &json!({}) || schema == &json!({}) {
-        return if wider == &json!({}) && schema != wider { faults.push(format!("{at}: its type is new")) };
+        return if wider == &json!({}) && schema != wider {
+            faults.push(format!("{at}: its type is new"))
+        };
     }
     let (has, allowed) = (types(schema), types(wider));
-    let is_allowed = |name: &&&str| !allowed.contains(**name) && !(**name == "integer" && allowed.contains("number"));
+    let is_allowed =
+        |name: &&&str| !allowed.contains(**name) && !(**name == "integer" && allowed.contains("number"));
     for name in has.iter().filter(is_allowed) {
         faults.push(format!("{at}: it is {name}, the file has {allowed:?}"));
     }
@@ -217,7 +235,12 @@ fn narrower(schema: &Value, wider: &Value, at: &str, faults: &mut Vec<String>) {
         }
     }
     let names = |of: &Value| -> BTreeSet<String> {
-        of["required"].as_array().into_iter().flatten().filter_map(|name| Some(name.as_str()?.into())).collect()
+        of["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|name| Some(name.as_str()?.into()))
+            .collect()
     };
     for name in names(wider).difference(&names(schema)) {
         faults.push(format!("{at}.{name}: it is required by the file and not always there"));
