@@ -26,7 +26,7 @@ pub use measure::{CalibrateArguments, TransportChoice, ValidateArguments};
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 pub use optimizer::OptimizerArguments;
 pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, TraceArguments};
-pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
+pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments, SchemaArguments};
 pub use serve::ServeArguments;
 pub use serve_bench::ServeBenchArguments;
 pub use serve_plan::{Least, ServePlanArguments};
@@ -122,6 +122,8 @@ pub enum Command {
     Goodput(GoodputArguments),
     /// List what the catalog has, or print one entry of it with its sources
     Show(ShowArguments),
+    /// Print the JSON Schema of what a command prints with --json
+    Schema(SchemaArguments),
     /// Print a script that completes arguments in a shell
     Completions(CompletionsArguments),
     /// Print the manual page
@@ -408,6 +410,9 @@ pub struct FitArguments {
     /// Qualities of the rows that count, between commas; rows without a quality do
     #[arg(long, value_name = "A,B,C", default_value = "A")]
     pub quality: String,
+    /// Print the factors and errors as JSON
+    #[arg(long, conflicts_with_all = ["kernels", "inference"])]
+    pub json: bool,
 }
 
 /// Arguments of `show`.

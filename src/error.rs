@@ -179,6 +179,11 @@ impl CliError {
         }
     }
 
+    /// The message as one line, even if the quoted part of a file has several.
+    pub fn line(&self) -> String {
+        self.to_string().replace(['\n', '\r'], " ")
+    }
+
     /// How the program ends.
     pub fn outcome(&self) -> Outcome {
         match self {

@@ -11,6 +11,7 @@ pub mod trace;
 pub mod what_if;
 
 use crate::arguments::{PinArguments, QuestionArguments, RiskArguments, Space};
+use crate::calls;
 use crate::error::{CliError, refuse};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -100,6 +101,9 @@ pub fn cluster(reference: &str, profiles: &[String]) -> Result<Cluster, CliError
     let argument = Some("--cluster");
     let cluster = match reference {
         "-" => Cluster::from_toml(&text(argument, "-")?, "standard input"),
+        name if calls::current().is_some_and(|call| call.input(name).is_some()) => {
+            Cluster::from_toml(&text(argument, name)?, name)
+        }
         reference => Cluster::reference(reference),
     };
     let cluster = cluster.map_err(|error| CliError::of_input(argument, error))?;
@@ -395,7 +399,11 @@ pub fn bytes(argument: Option<&'static str>, path: &str) -> Result<Vec<u8>, CliE
 
 fn bytes_up_to(most: u64, argument: Option<&'static str>, path: &str) -> Result<Vec<u8>, CliError> {
     let failed = |source| CliError::Reading { argument, path: path.into(), source };
+    let call = calls::current();
+    let in_memory = call.as_ref().and_then(|call| call.input(path));
     let input: Box<dyn Read> = match path {
+        _ if in_memory.is_some() => Box::new(in_memory.unwrap_or_default()),
+        "-" if call.is_some() => return Err(refuse(argument.unwrap_or("-"), "-", "name a file")),
         "-" if STDIN_IS_READ.swap(true, Ordering::Relaxed) => {
             let allowed = "standard input is read already: name a file";
             return Err(refuse(argument.unwrap_or("-"), "-", allowed));

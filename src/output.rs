@@ -1,5 +1,7 @@
-//! Where answers go: standard output, and files that are either complete or as they were before.
+//! Where answers go: standard output, and files that are either complete or as they were before. In a call of the library,
+//! to its caller.
 
+use crate::calls;
 use crate::error::{CliError, refuse};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions, Permissions};
@@ -73,6 +75,9 @@ pub fn end_if_interrupted() {
 
 /// Columns of the terminal; without one always the same number, so that the same arguments give the same bytes.
 pub fn columns() -> usize {
+    if calls::current().is_some() {
+        return COLUMNS;
+    }
     console::Term::stdout().size_checked().map_or(COLUMNS, |(_, columns)| usize::from(columns).max(40))
 }
 
@@ -103,6 +108,10 @@ pub fn stdout_is_taken(files: &[(&str, &Option<String>)], json: bool) -> Result<
 /// # Errors
 /// `Writing`.
 pub fn print(text: &str) -> Result<(), CliError> {
+    if let Some(call) = calls::current() {
+        call.written().printed.extend_from_slice(text.as_bytes());
+        return Ok(());
+    }
     let mut out = io::stdout().lock();
     finish("standard output", "-", out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
@@ -116,7 +125,12 @@ pub fn remark(text: &str) {
 
 /// Prints a line on standard error; a failure of that is not worth another error.
 pub fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    match calls::current() {
+        Some(call) => call.written().remarks.push(text.into()),
+        None => {
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
 }
 
 /// Writes to the file that `argument` names, `-` for standard output.
@@ -131,9 +145,10 @@ pub fn write(
     path: &str,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), CliError> {
-    let written = match path {
-        "-" => content(&mut io::stdout().lock()),
-        path => write_file(Path::new(path), content),
+    let written = match (path, calls::current()) {
+        (path, Some(call)) if path == "-" || call.keeps(path) => keep(&call, path, content),
+        ("-", _) => content(&mut io::stdout().lock()),
+        (path, _) => write_file(Path::new(path), content),
     };
     finish(argument, path, written)
 }
@@ -185,6 +200,24 @@ pub fn only<T>(argument: &str, path: &str, mut tables: impl Iterator<Item = T>) 
             Err(refuse(argument, path, allowed))
         }
     }
+}
+
+/// Writes to the memory of a call's caller, if the content is complete.
+fn keep(
+    call: &calls::Call,
+    path: &str,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    content(&mut bytes)?;
+    let mut written = call.written();
+    match path {
+        "-" => written.printed.append(&mut bytes),
+        path => {
+            written.files.insert(path.into(), bytes);
+        }
+    }
+    Ok(())
 }
 
 fn finish(argument: &'static str, path: &str, result: io::Result<()>) -> Result<(), CliError> {

@@ -1,8 +1,12 @@
 //! Progress bars, on standard error and only for people.
 
+use crate::calls::{self, Call};
+use crate::output;
 use crate::render::words::percent;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::borrow::Cow;
+use std::panic::resume_unwind;
+use std::sync::Arc;
 use trainwright_planner::Progress;
 
 /// Progress of a training run.
@@ -39,20 +43,27 @@ impl Drop for TrainingBar {
     }
 }
 
-/// A bar that is invisible where standard error is not a terminal.
-pub struct Bar(ProgressBar);
+/// A bar that is invisible where standard error is not a terminal; in a call of the library its caller's.
+pub struct Bar {
+    bar: ProgressBar,
+    call: Option<Arc<Call>>,
+}
+
+/// What unwinds the stack of a call for whose answer nobody waits any more.
+pub struct Stopped;
 
 impl Bar {
     /// A bar; invisible if the program is quiet.
     pub fn new() -> Bar {
-        let target = match crate::output::is_quiet() {
+        let call = calls::current();
+        let target = match output::is_quiet() || call.is_some() {
             true => ProgressDrawTarget::hidden(),
             false => ProgressDrawTarget::stderr(),
         };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}");
         bar.set_style(style.expect("the template is right"));
-        Bar(bar)
+        Bar { bar, call }
     }
 
     /// Moves the bar of a simulation that is run many times. May be called from several threads.
@@ -67,7 +78,7 @@ impl Bar {
 
     /// Says something above the bar.
     pub fn above<R>(&self, say: impl FnOnce() -> R) -> R {
-        self.0.suspend(say)
+        self.bar.suspend(say)
     }
 
     /// Moves the bar of a sweep. May be called from several threads.
@@ -77,14 +88,27 @@ impl Bar {
 
     /// Moves the bar of a search, with the best plan so far. May be called from several threads.
     pub fn search(&self, progress: &Progress) {
-        self.show(so_far(progress), progress.done, progress.total);
+        // A search that is stopped ends by itself, with its answer so far.
+        self.set(so_far(progress).into(), progress.done, progress.total);
     }
 
     /// Moves the bar. May be called from several threads.
     pub fn show(&self, message: impl Into<Cow<'static, str>>, done: usize, total: usize) {
-        self.0.set_length(total as u64);
-        self.0.set_position(done as u64);
-        self.0.set_message(message);
+        self.set(message.into(), done, total);
+        if self.call.as_ref().is_some_and(|call| call.watch().is_stopped()) {
+            resume_unwind(Box::new(Stopped));
+        }
+    }
+
+    fn set(&self, message: Cow<'static, str>, done: usize, total: usize) {
+        match &self.call {
+            Some(call) => call.watch().progress(&message, done, total),
+            None => {
+                self.bar.set_length(total as u64);
+                self.bar.set_position(done as u64);
+                self.bar.set_message(message);
+            }
+        }
     }
 }
 
@@ -105,7 +129,7 @@ fn so_far(progress: &Progress) -> String {
 /// The bar leaves no trace, whether there is an answer or an error.
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 

@@ -44,6 +44,14 @@ pub struct GoodputArguments {
     pub json: bool,
 }
 
+/// Arguments of `schema`.
+#[derive(Debug, Args)]
+pub struct SchemaArguments {
+    /// The command [default: lists those that have JSON]
+    #[arg(value_name = "COMMAND")]
+    pub of: Option<String>,
+}
+
 /// Arguments of `completions`.
 #[derive(Debug, Args)]
 pub struct CompletionsArguments {

@@ -67,6 +67,9 @@ pub struct WhatIfArguments {
     /// Write a page with table, pictures, and the fastest plan's timeline; it opens in any browser, without a network
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<String>,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
     /// Choices that are made already.
     #[command(flatten)]
     pub pins: PinArguments,

@@ -26,7 +26,7 @@ pub fn run(arguments: &FitArguments) -> Result<Outcome, CliError> {
             false => serving_tables::fit(arguments),
         };
     };
-    let alone = output::stdout_is_taken(&[("--out", &arguments.out)], false)?;
+    let alone = output::stdout_is_taken(&[("--out", &arguments.out)], arguments.json)?;
     let table = inputs::table(measurements)?;
     let qualities: BTreeSet<&str> = arguments.quality.split(',').map(str::trim).collect();
     let wanted = |run: &&Run| run.quality.is_empty() || qualities.contains(run.quality.as_str());
@@ -40,7 +40,9 @@ pub fn run(arguments: &FitArguments) -> Result<Outcome, CliError> {
     let mut fit = fit(&cases, format!("fit of {} runs of {}", cases.len(), measurements));
     fit.calibration.residuals = Arc::new(residuals(&runs, &fit));
     output::save_given("--out", &arguments.out, || fit.calibration.to_toml())?;
-    if !alone {
+    if arguments.json {
+        output::print(&page::json(&fit))?;
+    } else if !alone {
         output::print(&page::page(&fit))?;
     }
     Ok(Outcome::Done)

@@ -2,13 +2,16 @@
 
 use super::pictures;
 use crate::arguments::{PlanArguments, Space};
+use crate::calls;
 use crate::error::{CliError, Outcome};
 use crate::inputs::calibration::confidence_of;
 use crate::progress::Bar;
 use crate::render::{json, plans, refusal, report};
 use crate::{inputs, output};
 use std::sync::atomic::{AtomicBool, Ordering};
-use trainwright_planner::{Found, Nodes, Question, Ranked, Scope, Verdict, plan_until, sensitivity};
+use trainwright_planner::{
+    Found, Nodes, PlannerError, Question, Ranked, Scope, Verdict, plan_until, sensitivity,
+};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::units::Seconds;
@@ -47,9 +50,18 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
             _ => Nodes::All,
         };
         let scope = Scope { time, nodes, ..Scope::default() };
-        plan_until(&question, scope, &|| ANSWER_NOW.load(Ordering::Relaxed), &|progress| {
-            bar.search(&progress)
-        })?
+        let call = calls::current();
+        let stop = || match &call {
+            Some(call) => call.watch().is_stopped(),
+            None => ANSWER_NOW.load(Ordering::Relaxed),
+        };
+        match plan_until(&question, scope, &stop, &|progress| bar.search(&progress)) {
+            Err(error @ PlannerError::NoCandidate { .. }) if arguments.json && !alone => {
+                output::print(&json::no_candidate(&question, &error.to_string()))?;
+                return Err(error.into());
+            }
+            verdict => verdict?,
+        }
     };
     match verdict {
         Verdict::Found(mut found) => {

@@ -3,6 +3,7 @@
 use super::{kernel_tables, serving_tables};
 use crate::arguments::PredictArguments;
 use crate::error::{CliError, Outcome};
+use crate::progress::Bar;
 use crate::render::scoreboard::statements::Statement;
 use crate::render::{json, reliability, run_errors as page, scoreboard};
 use crate::{inputs, output};
@@ -10,9 +11,12 @@ use std::io;
 use std::path::Path;
 use trainwright_evidence::forecasts::{forecasts, forecasts_with};
 use trainwright_evidence::peers::{self, Ours};
-use trainwright_evidence::runs::{NoPlan, Run, Table};
+use trainwright_evidence::runs::{NoPlan, Prediction, Run, Table};
 use trainwright_evidence::summary::Summary;
 use trainwright_spec::calibration::Calibration;
+
+/// Rows between two steps of the progress bar: many for each core.
+const ROWS_AT_ONCE: usize = 200;
 
 /// Runs the command.
 ///
@@ -30,7 +34,7 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
     let runs: Vec<Result<Run, NoPlan>> = table.runs().collect();
     let calibration = inputs::calibration::calibration(&arguments.calibration)?;
     let (predictions, catalog) = match &arguments.scoreboard {
-        None => (forecasts(&runs, &calibration), Vec::new()),
+        None => (forecasts_of(&runs, &calibration), Vec::new()),
         Some(_) => {
             let none = inputs::calibration::calibration("none")?;
             let [predictions, catalog] = forecasts_with(&runs, [&calibration, &none]);
@@ -54,6 +58,17 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
         output::print(&page::summary(&summary))?;
     }
     Ok(Outcome::Done)
+}
+
+/// A forecast, or a refusal, for each run, in order.
+fn forecasts_of(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec<Result<Prediction, NoPlan>> {
+    let bar = Bar::new();
+    let mut all = Vec::with_capacity(runs.len());
+    for part in runs.chunks(ROWS_AT_ONCE) {
+        bar.show("rows", all.len(), runs.len());
+        all.extend(forecasts(part, calibration));
+    }
+    all
 }
 
 /// Writes `page.md`, its pictures and `forecasts.csv`.

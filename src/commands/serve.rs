@@ -37,7 +37,11 @@ pub fn run(arguments: &ServeArguments) -> Result<Outcome, CliError> {
         Ok(served) => served,
         Err(error @ ServingError::TooLong { .. }) => {
             let memory = &instance.memory;
-            output::print(&page::does_not_fit(&error.to_string(), memory, &cluster))?;
+            let reason = error.to_string();
+            output::print(&match arguments.json {
+                true => json::print(&page::does_not_fit_json(&reason, memory, &cluster)),
+                false => page::does_not_fit(&reason, memory, &cluster),
+            })?;
             return Ok(Outcome::NothingFits);
         }
         Err(error) => return Err(no_answer(error.to_string())),

@@ -56,7 +56,13 @@ pub fn run(arguments: &ServeBenchArguments) -> Result<Outcome, CliError> {
     };
     if let Err(ServingError::TooLong { tokens, capacity }) = scheduling.check(&load) {
         let reason = ServingError::TooLong { tokens, capacity };
-        output::print(&format!("Does not fit: {reason}; `--cache-tokens` says how much room it has.\n"))?;
+        let text = format!("Does not fit: {reason}; `--cache-tokens` says how much room it has.\n");
+        output::print(&match arguments.json {
+            true => {
+                json::print(&serde_json::json!({ "verdict": "does not fit", "reason": reason.to_string() }))
+            }
+            false => text,
+        })?;
         return Ok(Outcome::NothingFits);
     }
     let mut memory = None;

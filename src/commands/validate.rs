@@ -68,7 +68,7 @@ pub fn run(arguments: &ValidateArguments) -> Result<Outcome, CliError> {
         let all: Vec<_> = found.iter().map(render::validate::json).collect();
         output::print(&match &all[..] {
             [only] => render::json::print(only),
-            all => render::json::print(&all),
+            all => render::json::print(&serde_json::json!({ "plans": all })),
         })?;
     } else if !alone {
         output::print(&match &found[..] {

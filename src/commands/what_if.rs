@@ -31,7 +31,7 @@ pub fn run(arguments: &WhatIfArguments) -> Result<Outcome, CliError> {
         ("--png", &arguments.png),
         ("--report", &arguments.report),
     ];
-    let alone = output::stdout_is_taken(&files, false)?;
+    let alone = output::stdout_is_taken(&files, arguments.json)?;
     let question = inputs::sweep(arguments)?;
     let page = {
         let bar = Bar::new();
@@ -39,7 +39,9 @@ pub fn run(arguments: &WhatIfArguments) -> Result<Outcome, CliError> {
     };
     // The files first, so that a reader who closes standard output early does not lose them.
     let written = write_files(arguments, &question, &page);
-    if !alone {
+    if arguments.json {
+        output::print(&page::json(&page))?;
+    } else if !alone {
         output::print(&page::page(&page))?;
     }
     written?;

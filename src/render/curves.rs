@@ -1,5 +1,6 @@
 //! Trainings in numbers.
 
+use super::json::print;
 use super::table::Table;
 use super::words;
 use crate::inputs::metrics::LoggedRun;
@@ -46,7 +47,7 @@ pub fn json(runs: &[LoggedRun]) -> String {
             "median_tokens_per_second": summary.tokens_per_second,
         })
     });
-    format!("{:#}\n", json!(all.collect::<Vec<_>>()))
+    print(&json!({ "runs": all.collect::<Vec<_>>() }))
 }
 
 fn summary(run: &LoggedRun) -> Summary<'_> {

@@ -1,7 +1,9 @@
 //! A fit as a page: the factors, and errors of each source before, unseen and seen.
 
+use super::json::print;
 use super::table::Table;
 use super::words::heading;
+use serde_json::json;
 use std::collections::BTreeSet;
 use trainwright_evidence::fit::{Fit, LeftOut};
 use trainwright_evidence::statistics::{mean, median};
@@ -43,6 +45,18 @@ pub fn page(fit: &Fit) -> String {
         .right("left out", |source| cell(&source.left_out))
         .right("in sample", |source| cell(&source.in_sample));
     page + &sources.text()
+}
+
+/// The same as data: the calibration without its residuals, and what the fit says about it.
+pub fn json(fit: &Fit) -> String {
+    let Calibration { source, band, factors, sources, .. } = &fit.calibration;
+    print(&json!({
+        "source": source,
+        "band": band,
+        "factors": factors,
+        "sources": sources,
+        "remarks": fit.remarks,
+    }))
 }
 
 /// Two lines: the mean of the sources' medians, and how many sources the fit of the others does not harm.

@@ -1,5 +1,6 @@
 //! Prompts, what followed them, and how fast.
 
+use super::json::print;
 use super::words;
 use crate::error::CliError;
 use serde_json::json;
@@ -105,7 +106,7 @@ pub fn json(
         "seconds_per_token": per_token(completions),
         "completions": all,
     });
-    Ok(format!("{page:#}\n"))
+    Ok(print(&page))
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@
 //! `plan`, exit code 3: `verdict` is `infeasible`, and instead of `plans` and `alternatives` there are
 //! `broken`: `[ { "plans", "limit", "needs_bytes", "has_bytes" } ]` and `remedies`: `[ text ]`.
 //!
+//! `plan`, exit code 3 where no choice is left: `verdict` is `no candidate`, with `question` and `reason`.
+//!
 //! `plan`, exit code 3 where the time limit, or a signal, came before any plan: `verdict` is `out of time`, with `question` and `search`.
 //!
 //! `simulate`: `{ "forecast": {…}, "plan": {…} }`.
@@ -48,6 +50,10 @@ use trainwright_planner::{Found, Infeasible, MemoryLimit, Order, Question, Ranke
 use trainwright_sim::Forecast;
 use trainwright_sim::likeness::Confidence;
 use trainwright_spec::plan::Plan;
+
+/// The version of every command's JSON. Within one, fields are added and none is removed or changes its type;
+/// `tests/cli/schemas.rs` keeps that.
+pub const VERSION: u32 = 1;
 
 /// Plans that fit.
 pub fn found(
@@ -96,6 +102,11 @@ pub fn infeasible(question: &Question, infeasible: &Infeasible) -> String {
 /// The time was too short.
 pub fn out_of_time(question: &Question, search: &Search) -> String {
     print(&json!({ "verdict": "out of time", "question": question_json(question), "search": search }))
+}
+
+/// No choice is left, for `reason`.
+pub fn no_candidate(question: &Question, reason: &str) -> String {
+    print(&json!({ "verdict": "no candidate", "question": question_json(question), "reason": reason }))
 }
 
 /// Collectives by size.
@@ -170,7 +181,15 @@ fn question_json(Question { model, cluster, job, stack, risk, .. }: &Question) -
     })
 }
 
-/// An answer as indented JSON.
+/// An answer, an object, as indented JSON with the version of its format.
 pub fn print(answer: &impl Serialize) -> String {
-    serde_json::to_string_pretty(answer).expect("answers have only text keys") + "\n"
+    let versioned = Versioned { version: VERSION, answer };
+    serde_json::to_string_pretty(&versioned).expect("answers are objects") + "\n"
+}
+
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    version: u32,
+    #[serde(flatten)]
+    answer: &'a T,
 }

@@ -287,6 +287,18 @@ pub fn does_not_fit(reason: &str, memory: &MemoryUse, cluster: &Cluster) -> Stri
     )
 }
 
+/// The same as data.
+pub fn does_not_fit_json(reason: &str, memory: &MemoryUse, cluster: &Cluster) -> Value {
+    json!({
+        "verdict": "does not fit",
+        "reason": reason,
+        "gpu_memory_bytes": cluster.node.gpu.memory.value,
+        "weights_bytes": memory.weights,
+        "working_bytes": memory.working,
+        "cache_bytes": memory.cache,
+    })
+}
+
 fn gib(bytes: Bytes) -> String {
     format!("{:.1} GiB", bytes.as_gib())
 }

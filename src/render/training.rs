@@ -1,5 +1,6 @@
 //! The lines of a training run.
 
+use super::json::print;
 use super::words;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -211,7 +212,7 @@ pub fn json(plan: &Plan, outcome: &Outcome) -> String {
             all["device_memory_used_bytes"] = json!(on_gpu);
         }
     }
-    format!("{all:#}\n")
+    print(&all)
 }
 
 fn warm_rate(plan: &Plan, steps: &[StepReport]) -> f64 {

@@ -1,7 +1,9 @@
 //! The answers of a sweep: a headline for questions, and a table.
 
+use super::json::print;
 use super::table::Table;
 use super::words::{billions, calibration, count, dash, gib, grouped, heading, job_in_words, percent, wrap};
+use serde_json::json;
 use trainwright_sim::Forecast;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Dollars, Seconds};
@@ -12,6 +14,7 @@ use trainwright_whatif::questions::{ComputeOptimal, GpusNeeded, Largest};
 use trainwright_whatif::run::Run;
 use trainwright_whatif::scenario::{Base, Scenario};
 use trainwright_whatif::sweep::Axis;
+use trainwright_whatif::table::objects;
 
 /// The answers to a question.
 pub struct Page {
@@ -62,6 +65,20 @@ pub fn page(page: &Page) -> String {
     let name = name.or(base.cluster().calibration.as_deref());
     text.push_str(&wrap(&format!("Calibration: {}.", calibration(name)), 0));
     text
+}
+
+/// The same as data, a row for each point.
+pub fn json(page: &Page) -> String {
+    let names: Vec<String> = page.axes.iter().map(|axis| axis.input.clone()).collect();
+    let axis = |axis: &Axis| json!({ "input": axis.input, "values": axis.values });
+    print(&json!({
+        "title": page.title(),
+        "model": page.base.model().name,
+        "cluster": page.base.cluster().name,
+        "axes": page.axes.iter().map(axis).collect::<Vec<_>>(),
+        "headline": page.headline,
+        "points": objects(&names, &page.answers),
+    }))
 }
 
 /// The points without a plan, each with the reason.

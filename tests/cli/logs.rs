@@ -89,7 +89,7 @@ fn a_run_that_is_killed_twice_ends_with_the_bits_of_an_undisturbed_one() {
     assert!(names.iter().all(|name| picture.contains(name)) && picture.len() < 60_000, "{}", picture.len());
     assert_eq!(std::fs::read(folder.path("loss.png")).unwrap()[1..4], *b"PNG");
     let json = folder.run("curves complete.jsonl --json").stdout;
-    let json: Value = serde_json::from_str(&json).unwrap();
+    let json: Value = serde_json::from_str::<Value>(&json).unwrap()["runs"].take();
     assert_eq!((&json[0]["first_step"], &json[0]["last_step"]), (&Value::from(1), &Value::from(14)));
     assert_eq!(json[0]["last_loss"], lines(&folder, "complete.jsonl")[13]["loss"]);
 }

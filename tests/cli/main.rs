@@ -28,6 +28,7 @@ mod processes;
 #[cfg(target_os = "linux")]
 mod restarts;
 mod run;
+mod schemas;
 mod serve_bench;
 mod serve_plan;
 mod serving;

@@ -1,11 +1,12 @@
-//! Answers as CSV, with the unit in every column's name.
+//! Answers as rows of CSV and of JSON, with the unit in every column's name.
 //!
-//! Columns are added, not renamed or removed. Numbers have six digits; unknown values are empty.
+//! Columns are added, not renamed or removed. In CSV numbers have six digits, and unknown values are empty.
 
 use crate::answer::Answer;
 use crate::pareto::{Cost, front};
 use crate::run::Run;
 use crate::scenario::Scenario;
+use serde_json::{Value, json};
 use trainwright_sim::Forecast;
 use trainwright_spec::plan::Plan;
 
@@ -23,50 +24,78 @@ struct Row<'a> {
 }
 
 /// A column's name and its cell; `None` is empty.
-type Column = (&'static str, fn(&Row) -> Option<String>);
+type Column = (&'static str, fn(&Row) -> Option<Value>);
 
 /// The columns after those of the axes.
 const COLUMNS: [Column; 27] = [
-    ("gpus", |row| Some(row.scenario?.cluster().gpus().to_string())),
-    ("nodes", |row| Some(row.scenario?.cluster().nodes.to_string())),
-    ("model", |row| Some(row.scenario?.model().name.clone())),
-    ("parameters", |row| Some(row.scenario?.model().parameters().to_string())),
-    ("sequence_tokens", |row| Some(row.scenario?.job().sequence.to_string())),
-    ("global_batch_sequences", |row| Some(row.scenario?.job().global_batch.to_string())),
-    ("step_time_s", |row| Some(number(row.forecast?.step_time.get()))),
-    ("tokens_per_s", |row| Some(number(row.forecast?.tokens_per_s))),
-    ("tokens_per_s_per_gpu", |row| Some(number(row.forecast?.tokens_per_s_per_gpu))),
-    ("mfu_causal_attention", |row| Some(number(row.forecast?.mfu_causal_attention))),
-    ("peak_memory_gib", |row| Some(number(row.forecast?.peak_memory.as_gib()))),
-    ("tensor", |row| Some(row.plan?.mesh.tensor.to_string())),
-    ("pipeline", |row| Some(row.plan?.mesh.pipeline.to_string())),
-    ("data", |row| Some(row.plan?.mesh.data.to_string())),
-    ("virtual_stages", |row| Some(row.plan?.virtual_stages.to_string())),
-    ("micro_batch", |row| Some(row.plan?.micro_batch.to_string())),
-    ("schedule", |row| Some(row.plan?.schedule.to_string())),
-    ("usd_per_billion_tokens", |row| Some(number(row.billion.as_ref()?.cost?.get()))),
-    ("kwh_per_billion_tokens", |row| Some(number(1e3 * row.billion.as_ref()?.energy?.as_mwh()))),
-    ("run_tokens", |row| Some(number(row.scenario?.rates.tokens?))),
-    ("run_days", |row| Some(number(row.run.as_ref()?.time.as_days()))),
-    ("run_gpu_hours", |row| Some(number(row.run.as_ref()?.gpu_hours))),
-    ("run_usd", |row| Some(number(row.run.as_ref()?.cost?.get()))),
-    ("run_mwh", |row| Some(number(row.run.as_ref()?.energy?.as_mwh()))),
-    ("pareto", |row| row.plan.map(|_| if row.on_front { "yes" } else { "no" }.into())),
-    ("limited_by", |row| Some(row.answer.outcome.as_ref().ok()?.limited_by.clone())),
-    ("reason", |row| row.answer.outcome.as_ref().err().cloned()),
+    ("gpus", |row| Some(json!(row.scenario?.cluster().gpus()))),
+    ("nodes", |row| Some(json!(row.scenario?.cluster().nodes))),
+    ("model", |row| Some(json!(row.scenario?.model().name))),
+    ("parameters", |row| Some(json!(row.scenario?.model().parameters()))),
+    ("sequence_tokens", |row| Some(json!(row.scenario?.job().sequence))),
+    ("global_batch_sequences", |row| Some(json!(row.scenario?.job().global_batch))),
+    ("step_time_s", |row| Some(json!(row.forecast?.step_time.get()))),
+    ("tokens_per_s", |row| Some(json!(row.forecast?.tokens_per_s))),
+    ("tokens_per_s_per_gpu", |row| Some(json!(row.forecast?.tokens_per_s_per_gpu))),
+    ("mfu_causal_attention", |row| Some(json!(row.forecast?.mfu_causal_attention))),
+    ("peak_memory_gib", |row| Some(json!(row.forecast?.peak_memory.as_gib()))),
+    ("tensor", |row| Some(json!(row.plan?.mesh.tensor))),
+    ("pipeline", |row| Some(json!(row.plan?.mesh.pipeline))),
+    ("data", |row| Some(json!(row.plan?.mesh.data))),
+    ("virtual_stages", |row| Some(json!(row.plan?.virtual_stages))),
+    ("micro_batch", |row| Some(json!(row.plan?.micro_batch))),
+    ("schedule", |row| Some(json!(row.plan?.schedule.to_string()))),
+    ("usd_per_billion_tokens", |row| Some(json!(row.billion.as_ref()?.cost?.get()))),
+    ("kwh_per_billion_tokens", |row| Some(json!(1e3 * row.billion.as_ref()?.energy?.as_mwh()))),
+    ("run_tokens", |row| Some(json!(row.scenario?.rates.tokens?))),
+    ("run_days", |row| Some(json!(row.run.as_ref()?.time.as_days()))),
+    ("run_gpu_hours", |row| Some(json!(row.run.as_ref()?.gpu_hours))),
+    ("run_usd", |row| Some(json!(row.run.as_ref()?.cost?.get()))),
+    ("run_mwh", |row| Some(json!(row.run.as_ref()?.energy?.as_mwh()))),
+    ("pareto", |row| row.plan.map(|_| json!(row.on_front))),
+    ("limited_by", |row| Some(json!(row.answer.outcome.as_ref().ok()?.limited_by))),
+    ("reason", |row| row.answer.outcome.as_ref().err().map(|reason| json!(reason))),
 ];
 
 /// A row for each answer, below the names of the columns; `axes` are the names of the varied inputs.
 pub fn csv(axes: &[String], answers: &[Answer]) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
+    let write = |record: Vec<String>| writer.write_record(record).expect("memory takes rows of equal length");
+    let rows = rows(answers).zip(answers).map(|(cells, answer)| {
+        let cells = cells.into_iter().map(|cell| cell.as_ref().map(text).unwrap_or_default());
+        answer.point.iter().cloned().chain(cells).collect()
+    });
+    std::iter::once(names(axes)).chain(rows).for_each(write);
+    let bytes = writer.into_inner().expect("memory takes all that is written");
+    String::from_utf8(bytes).expect("all that was written is text")
+}
+
+/// The same rows as objects, with all digits; `point` has the varied inputs, and what is unknown is null.
+pub fn objects(axes: &[String], answers: &[Answer]) -> Vec<Value> {
+    let object = |(cells, answer): (Vec<Option<Value>>, &Answer)| {
+        let point = answer.point.iter().map(|value| Value::from(value.as_str()));
+        let point: Value = axes.iter().cloned().zip(point).collect();
+        let names = COLUMNS.iter().map(|(name, _)| name.to_string());
+        let cells = names.zip(cells.into_iter().map(Option::unwrap_or_default));
+        std::iter::once(("point".to_string(), point)).chain(cells).collect()
+    };
+    rows(answers).zip(answers).map(object).collect()
+}
+
+/// The names of all columns.
+fn names(axes: &[String]) -> Vec<String> {
     let names = COLUMNS.map(|(name, _)| name);
     // An axis may have the name of a column.
     let axes = axes.iter().map(|axis| match names.contains(&axis.as_str()) {
         true => format!("varied_{axis}"),
         false => axis.clone(),
     });
-    let write = |record: Vec<String>| writer.write_record(record).expect("memory takes rows of equal length");
-    let rows = answers.iter().zip(front(answers, Cost::of(answers))).map(|(answer, on_front)| {
+    axes.chain(names.map(str::to_string)).collect()
+}
+
+/// The cells of each answer behind those of its point.
+fn rows(answers: &[Answer]) -> impl Iterator<Item = Vec<Option<Value>>> {
+    answers.iter().zip(front(answers, Cost::of(answers))).map(|(answer, on_front)| {
         let planned = answer.outcome.as_ref().ok();
         let row = Row {
             answer,
@@ -77,12 +106,19 @@ pub fn csv(axes: &[String], answers: &[Answer]) -> String {
             run: answer.whole_run(),
             on_front,
         };
-        let cells = COLUMNS.iter().map(|(_, cell)| cell(&row).unwrap_or_default());
-        answer.point.iter().cloned().chain(cells).collect()
-    });
-    std::iter::once(axes.chain(names.map(str::to_string)).collect()).chain(rows).for_each(write);
-    let bytes = writer.into_inner().expect("memory takes all that is written");
-    String::from_utf8(bytes).expect("all that was written is text")
+        COLUMNS.iter().map(|(_, cell)| cell(&row)).collect()
+    })
+}
+
+/// A cell as CSV has it.
+fn text(cell: &Value) -> String {
+    match cell {
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => "yes".into(),
+        Value::Bool(false) => "no".into(),
+        Value::Number(value) if value.is_f64() => number(value.as_f64().unwrap_or_default()),
+        other => other.to_string(),
+    }
 }
 
 /// Six digits, without a fraction where the number needs none.

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Builds the package in the dev profile, installs it in a virtual environment under target/, and runs its tests, the tutorial
+# and the session of README.md. Needs python3 with venv, and PyPI.
+set -euo pipefail
+cd "$(dirname "$0")"
+target="$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+venv="$target/python"
+python3 -m venv --clear "$venv"
+pip="$venv/bin/pip --quiet --disable-pip-version-check"
+$pip install 'maturin>=1.8,<2' pytest pandas pyarrow tqdm jsonschema nbclient ipykernel distributed mpi4py mpich
+rm -rf "$target/wheels"
+"$venv/bin/maturin" build --quiet --profile dev --locked --out "$target/wheels"
+cargo build --quiet --locked -p trainwright --bin trainwright
+$pip install --force-reinstall --no-deps "$target"/wheels/*.whl
+export TRAINWRIGHT="$target/debug/trainwright" PATH="$venv/bin:$PATH" LD_LIBRARY_PATH="$venv/lib"
+"$venv/bin/python" stubs.py --check
+"$venv/bin/python" -m pytest -q -p no:cacheprovider tests
+"$venv/bin/python" documents.py

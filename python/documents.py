@@ -1,0 +1,64 @@
+"""Runs what documents show: the tutorial, and the session of README.md as it is printed.
+
+python documents.py          compares with what the documents show, ends with 1 at a difference
+python documents.py --write  writes the tutorial with its outputs
+"""
+
+import doctest
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+HERE = Path(__file__).resolve().parent
+TUTORIAL = HERE / "tutorial.ipynb"
+README = HERE.parent / "README.md"
+
+
+def outputs(notebook):
+    """What each cell shows as text and as HTML."""
+    def shown(output):
+        data = output.get("data", {})
+        return output.get("text", ""), data.get("text/html", data.get("text/plain", ""))
+
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [[shown(output) for output in cell.outputs] for cell in cells]
+
+
+def tutorial():
+    """The executed tutorial, without what differs from run to run, and what it showed before."""
+    notebook = nbformat.read(TUTORIAL, as_version=4)
+    before = outputs(notebook)
+    NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(HERE)}}).execute()
+    for cell in notebook.cells:
+        cell.metadata = {}
+    notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    return notebook, before
+
+
+def session():
+    """How many examples of README.md show something else than they print."""
+    text = README.read_text(encoding="utf-8")
+    blocks = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if ">>>" in block]
+    assert blocks, "README.md has no session"
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    for block in blocks:
+        runner.run(doctest.DocTestParser().get_doctest(block, {}, "README.md", str(README), 0))
+    return runner.failures
+
+
+def main():
+    notebook, before = tutorial()
+    if "--write" in sys.argv:
+        nbformat.write(notebook, TUTORIAL)
+    elif outputs(notebook) != before:
+        cells = zip(outputs(notebook), before)
+        changed = [index + 1 for index, (now, then) in enumerate(cells) if now != then]
+        sys.exit(f"{TUTORIAL}: code cells {changed} show something else: run python documents.py --write")
+    sys.exit(session())
+
+
+if __name__ == "__main__":
+    main()

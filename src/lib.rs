@@ -1,0 +1,60 @@
+//! The commands: read arguments and files, call the libraries, answer.
+//!
+//! ```text
+//! arguments ─► inputs ─► commands ─► planner, sim, spec
+//!                           └─► render ─► output
+//! ```
+//!
+//! [`main`] runs them as a program, with its streams and signals. [`answer`] runs one of them for a caller of this library,
+//! such as the Python package: it prints nothing, and gives back what the program would print.
+
+mod arguments;
+mod calls;
+mod commands;
+mod error;
+mod inputs;
+mod library;
+mod logs;
+mod output;
+mod progress;
+mod rank_serving;
+mod render;
+
+pub use calls::Watch;
+pub use library::{Answer, Failure, Request, answer, commands, options, toml_of};
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+use error::{CliError, Outcome};
+use std::process::ExitCode;
+
+/// The program `trainwright`: runs the command of the process's arguments.
+pub fn main() -> ExitCode {
+    // Before any thread and the driver: both would be too late.
+    trainwright_executor::ask_for_queues();
+    let outcome = match run() {
+        Ok(outcome) => outcome,
+        Err(CliError::Usage(error)) if !error.use_stderr() => {
+            // Help and version; a reader that closed the pipe has seen enough.
+            let _ = error.print();
+            Outcome::Done
+        }
+        Err(error) => {
+            output::end_if_interrupted();
+            output::say(&format!("error: {}", error.line()));
+            error.outcome()
+        }
+    };
+    trainwright_executor::leave_processes();
+    ExitCode::from(outcome as u8)
+}
+
+fn run() -> Result<Outcome, CliError> {
+    let arguments = Arguments::try_parse()?;
+    output::be_quiet(arguments.quiet);
+    if matches!(arguments.command, Command::Plan(_)) {
+        commands::plan::answer_when_interrupted();
+    }
+    output::leave_nothing_when_interrupted();
+    commands::run(arguments.command)
+}
