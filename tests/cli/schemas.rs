@@ -28,6 +28,11 @@ const ANSWERS: &[(i32, &str)] = &[
     ),
     (0, "plan --model gpt2 --cluster dgx-a100 --seq 512 --global-batch 16 --calibration none --top 1"),
     (0, "plan --model gpt2 --cluster dgx-h100:2 --seq 1024 --global-batch 32"),
+    (
+        0,
+        "plan --model llama-3.2-1b --cluster dgx-a100 --seq 512 --global-batch 16 --space core --lora 8 --base-format nf4",
+    ),
+    (0, "plan --model llama-3.2-1b --cluster dgx-a100 --seq 512 --global-batch 16 --space core --lora 8"),
     (3, "plan --model llama-3-70b --cluster dgx-1v --seq 512 --global-batch 8"),
     (3, "plan --model gpt2 --cluster dgx-a100 --seq 512 --global-batch 8 --pin data=8 --pin micro-batch=8"),
     (0, "simulate plan.toml"),
