@@ -110,6 +110,7 @@ fn files_of_other_tools() {
                 model: (tool != "megatron-lm").then(|| files::plan().model),
                 sequence: (tool == "deepspeed").then_some(64),
                 schedule: Some(files::SCHEDULE.into()),
+                settings: Vec::new(),
             };
             fate(importer.read(&request))
         });

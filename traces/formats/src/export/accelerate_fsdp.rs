@@ -2,7 +2,7 @@
 
 use super::coverage::Coverage;
 use super::shared::{fsdp_offload, fsdp_shard_ranks, uniform_recompute};
-use super::{ExportedFile, Exporter, yaml};
+use super::{ExportedFile, Exporter, Request, yaml};
 use serde_json::{Map, Value, json};
 use trainwright_spec::data::{Divided, Reshard};
 use trainwright_spec::plan::{Plan, Recompute};
@@ -24,14 +24,20 @@ impl Exporter for AccelerateFsdp {
         "accelerate 1.15, accelerate.commands.config.config_args.ClusterConfig"
     }
 
-    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
-        coverage.omit("model", "the script makes the model");
-        coverage.omit("job", "the script's arguments");
-        coverage.omit("micro_batch", "the script's data loader");
-        coverage.omit("stack", "the script's kernels, and PyTorch's overlap");
-        coverage.omit("experts", "the script makes the model");
+    fn files(&self, request: &Request, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        let plan = request.plan;
+        coverage.elsewhere("model", "the script makes the model");
+        coverage.elsewhere("job", "the script's arguments");
+        coverage.elsewhere("micro_batch", "the script's data loader");
+        coverage.elsewhere("stack", "the script's kernels, and PyTorch's overlap");
+        coverage.elsewhere("experts", "the script makes the model");
         for field in ["mesh.pipeline", "schedule", "stages", "virtual_stages"] {
-            coverage.express_if(plan.mesh.pipeline == 1, field, "no pipeline");
+            coverage.express_if(plan.mesh.pipeline == 1, field, "no pipeline: its ranks divide weights here");
+        }
+        if plan.mesh.pipeline > 1 {
+            coverage.refuse("mesh.pipeline", "no pipeline: its ranks divide weights here");
+            coverage.alter("mesh.shard", "the ranks of the pipeline divide weights");
+            coverage.alter("mesh.data", "the ranks of the pipeline have sequences of their own");
         }
         coverage.express(&[
             "cluster",
@@ -96,11 +102,14 @@ fn fsdp(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
 fn parallelism(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
     let mesh = &plan.mesh;
     let shard = fsdp_shard_ranks(plan, coverage);
+    // No pipeline: otherwise the degrees are fewer than the processes.
+    let replicas = mesh.data / shard;
+    let shard = shard * mesh.pipeline;
     let mut table = Map::new();
     let mut set = |key: &str, value: Value| {
         table.insert(format!("parallelism_config_{key}"), value);
     };
-    set("dp_replicate_size", (mesh.data / shard).into());
+    set("dp_replicate_size", replicas.into());
     set("dp_shard_size", shard.into());
     set("tp_size", mesh.tensor.into());
     let (context, ulysses) = match plan.context_scheme.as_str() {

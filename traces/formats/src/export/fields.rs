@@ -23,6 +23,26 @@ pub struct Omission {
     pub fields: Vec<(&'static str, String)>,
     /// Why not.
     pub why: String,
+    /// What that changes.
+    pub effect: Effect,
+}
+
+/// What a choice changes that the files do not express, the gravest last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// Nothing: a launcher, a script or a recipe says it.
+    Elsewhere,
+    /// Speed or memory alone.
+    Speed,
+    /// What is trained, or whether it runs.
+    Training,
+}
+
+/// What another value of a field changes.
+pub fn effect(key: &str) -> Effect {
+    let trains = ["job.", "model."].iter().any(|group| key.starts_with(group))
+        || ["experts.gate", "experts.capacity_factor", "offload.delayed_update", "stack.base_blocks"].contains(&key);
+    if trains { Effect::Training } else { Effect::Speed }
 }
 
 /// The longest value that is printed.
@@ -41,7 +61,8 @@ impl fmt::Display for Omission {
             few if few.len() <= MOST_NAMED => few.iter().map(shown).collect(),
             many => many.iter().map(|(key, _)| key.to_string()).collect(),
         };
-        write!(f, "{}: {}", fields.join(", "), self.why)
+        write!(f, "{}: {}", fields.join(", "), self.why)?;
+        f.write_str(if self.effect == Effect::Training { " (this changes the training)" } else { "" })
     }
 }
 

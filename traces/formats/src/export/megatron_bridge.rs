@@ -3,9 +3,8 @@
 use super::coverage::Coverage;
 use super::megatron::choices;
 use super::shared::LAUNCHER;
-use super::{ExportedFile, Exporter, yaml};
+use super::{ExportedFile, Exporter, Request, yaml};
 use serde_json::Map;
-use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 
 /// Megatron-Bridge.
@@ -24,13 +23,14 @@ impl Exporter for MegatronBridge {
         "Megatron-Bridge 0.6.2, megatron.bridge.training.config.ConfigContainer"
     }
 
-    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
-        coverage.omit("model", "the recipe's model provider says it");
-        coverage.omit("cluster", LAUNCHER);
-        coverage.omit("stack.attention", "the recipe's attention_backend, an enumeration");
-        coverage.omit("stack.vocabulary_multiple", "the recipe's model provider says it");
+    fn files(&self, request: &Request, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        let plan = request.plan;
+        coverage.elsewhere("model", "the recipe's model provider says it");
+        coverage.elsewhere("cluster", LAUNCHER);
+        coverage.elsewhere("stack.attention", "the recipe's attention_backend, an enumeration");
+        coverage.elsewhere("stack.vocabulary_multiple", "the recipe's model provider says it");
         let mut table = Map::new();
-        let fields = choices(plan, coverage).0.into_iter().filter_map(|argument| argument.field);
+        let fields = choices(request, coverage).0.into_iter().filter_map(|argument| argument.field);
         for (path, value) in fields.filter(|(path, _)| !of_precision(path)) {
             yaml::set(&mut table, path, value.clone());
             match path {

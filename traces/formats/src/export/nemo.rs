@@ -3,8 +3,7 @@
 use super::coverage::Coverage;
 use super::megatron::choices;
 use super::megatron_bridge::of_precision;
-use super::{ExportedFile, Exporter};
-use trainwright_spec::plan::Plan;
+use super::{ExportedFile, Exporter, Request};
 use trainwright_spec::precision::Precision;
 
 /// NeMo.
@@ -38,16 +37,17 @@ impl Exporter for NeMo {
         "NeMo 2, nemo.lightning.MegatronStrategy and nemo.collections.llm recipes"
     }
 
-    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
+    fn files(&self, request: &Request, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        let plan = request.plan;
         coverage.express(&["cluster"]);
-        coverage.omit("model", "the recipe says it");
-        coverage.omit("stack.attention", "the recipe says it");
-        coverage.omit("stack.vocabulary_multiple", "the recipe says it");
+        coverage.elsewhere("model", "the recipe says it");
+        coverage.elsewhere("stack.attention", "the recipe says it");
+        coverage.elsewhere("stack.vocabulary_multiple", "the recipe says it");
         let mut lines = vec![
             format!("trainer.num_nodes={}", plan.cluster.nodes),
             format!("trainer.devices={}", plan.cluster.node.gpus.value),
         ];
-        let fields = choices(plan, coverage).0.into_iter().filter_map(|argument| argument.field);
+        let fields = choices(request, coverage).0.into_iter().filter_map(|argument| argument.field);
         for (path, value) in fields.filter(|(path, _)| !of_precision(path)) {
             let (section, field) = path.split_once('.').unwrap_or(("", path));
             let path = match section {
@@ -69,7 +69,7 @@ impl Exporter for NeMo {
                 lines.push("trainer.plugins.fp8=hybrid".into());
                 lines.push("trainer.plugins.fp8_recipe=delayed".into());
             }
-            _ => coverage.omit("job.precision", "choose the recipe's precision plugin"),
+            _ => coverage.elsewhere("job.precision", "choose the recipe's precision plugin"),
         }
         vec![ExportedFile { name: "nemo.overrides".into(), text: lines.join("\n") + "\n" }]
     }

@@ -1,6 +1,7 @@
 //! Choices that several tools express, or cannot express, for the same reason.
 
 use super::coverage::Coverage;
+use trainwright_spec::model::weights::Weight;
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::Place;
 
@@ -26,6 +27,22 @@ pub fn fsdp_shard_ranks(plan: &Plan, coverage: &mut Coverage) -> usize {
         coverage.omit("mesh.shard", "the context ranks all divide the state");
     }
     (mesh.shard() / mesh.context).max(1)
+}
+
+/// Parameters in a bucket of gradients. A stack that reduces each block's gradients alone has buckets of one parameter;
+/// files have buckets of the largest block on a rank, since smaller ones would reduce weight by weight.
+pub fn bucket(plan: &Plan, coverage: &mut Coverage) -> usize {
+    let mesh = &plan.mesh;
+    let on_rank = |weight: &Weight| match weight.routed {
+        true => weight.routed_on_rank(mesh.expert, mesh.expert_tensor()),
+        false => weight.elements_on_rank(mesh.tensor),
+    };
+    let blocks = plan.model.blocks.iter().map(|run| run.block.weights(plan.model.hidden));
+    let largest = blocks.map(|weights| weights.iter().map(on_rank).sum::<u64>()).max().unwrap_or(0) as usize;
+    if plan.bucket_parameters() < largest {
+        coverage.slow("stack.bucket_parameters", format!("a block a bucket: {largest}"));
+    }
+    plan.bucket_parameters().max(largest)
 }
 
 /// The dispatcher's inner group: tools take the ranks of a node.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{LAYERS, RANKS, SEQUENCES, TOKENS};
 use trainwright_spec::model::{Model, preset};
-use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
+use trainwright_spec::plan::{Piece, Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Place;
 use trainwright_spec::schedule::{Custom, SCHEDULES, Schedule, text};
@@ -30,7 +30,7 @@ impl Importer for TorchTitan {
         "pytorch-eager"
     }
 
-    fn read(&self, request: &Request) -> Result<Imported, SpecError> {
+    fn draft(&self, request: &Request) -> Result<Imported, SpecError> {
         let tables = Tables::from_toml(request)?;
         let model = model(&tables, request)?;
         let in_file = tables.count("training.seq_len", TOKENS)?;
@@ -40,8 +40,7 @@ impl Importer for TorchTitan {
         job(&tables, request, &mut plan)?;
         pipeline(&tables, request, &mut plan)?;
         experts(&tables, &mut plan)?;
-        plan.check(request.origin)?;
-        Ok(Imported { plan, unread: tables.unread() })
+        Ok(Imported { plan, unread: tables.unread(), assumed: tables.assumed() })
     }
 }
 
@@ -51,11 +50,11 @@ fn model(tables: &Tables, request: &Request) -> Result<Model, SpecError> {
         return Ok(model.clone());
     }
     let given = (name.as_deref().unwrap_or("llama3"), flavor.as_deref().unwrap_or("debugmodel"));
-    match FLAVORS.iter().find(|(_, name, flavor)| (*name, *flavor) == given) {
-        Some((preset_name, ..)) => preset::preset(preset_name),
+    match FLAVORS.iter().find(|flavor| flavor.name == given) {
+        Some(flavor) => preset::preset(flavor.preset),
         None => {
             let known: Vec<String> =
-                FLAVORS.iter().map(|(_, name, flavor)| format!("{name} {flavor}")).collect();
+                FLAVORS.iter().map(|flavor| format!("{} {}", flavor.name.0, flavor.name.1)).collect();
             let allowed = format!("known are {}; others by --model", known.join(", "));
             Err(request.bad("model.flavor", quoted(&format!("{} {}", given.0, given.1)), allowed))
         }
@@ -216,9 +215,13 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
             }
             stages
         }
+        ("selective", _) if kind == "op" => {
+            tables.assume("activation_checkpoint.selective_ac_option", "op as norms and activations again");
+            stages(&counts, Recompute::of(&[Piece::Norm, Piece::Activation]))
+        }
         _ => {
             let value = format!("{mode}, {kind}");
-            let allowed = "none, full, or selective with a number";
+            let allowed = "none, full, or selective with op or a number";
             return Err(request.bad_text("activation_checkpoint.mode", &value, allowed));
         }
     };

@@ -99,6 +99,7 @@ fn torchtitan_gets_schedules_as_tables() {
         model: Some(plan.model.clone()),
         sequence: None,
         schedule: Some(exported.files[1].text.clone()),
+        settings: Vec::new(),
     };
     let back = importer("torchtitan").unwrap().read(&request).unwrap().plan;
     assert_eq!(back.schedule().lists(back.pipeline_shape()), lists);
@@ -120,6 +121,7 @@ fn faults_of_a_file_are_named() {
             model: (tool == "deepspeed").then(|| preset("gpt2").unwrap()),
             sequence: Some(1024),
             schedule: None,
+            settings: Vec::new(),
         };
         let error = importer(tool).unwrap().read(&request).unwrap_err().to_string();
         assert_eq!(error, expected);

@@ -30,6 +30,7 @@ fn import_export(tool: &str, plan: &Plan, extra: Extra) -> Result<(Exported, Imp
         model: extra.model.cloned(),
         sequence: extra.sequence,
         schedule: exported.files.get(1).map(|file| file.text.clone()),
+        settings: Vec::new(),
     };
     let imported = importer.read(&request)?;
     Ok((exported, imported))
@@ -221,6 +222,7 @@ torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${GPT_MODEL_ARGS[@]} \
         model: None,
         sequence: None,
         schedule: None,
+        settings: Vec::new(),
     };
     let Imported { plan, unread } = importer("megatron-lm").unwrap().read(&request).unwrap();
     assert_eq!(plan.model, plain().model, "12 x 768 with biases is GPT-2, by its name");

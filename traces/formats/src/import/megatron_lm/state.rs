@@ -1,6 +1,6 @@
 //! The training state: how it is divided among ranks, its precision, and its offload.
 
-use super::super::Request;
+use super::super::{Request, shard};
 use super::super::arguments::Arguments;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{LAYERS, RANKS};
@@ -42,14 +42,7 @@ fn sharding(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
             ));
         }
     };
-    plan.data_sharding = scheme.into();
-    // The software of this file has the scheme.
-    if !plan.stack.has_data_scheme(scheme) {
-        match scheme {
-            "zero1" => plan.stack.sharded_optimizer = true,
-            _ => plan.stack.data_schemes.push(scheme.into()),
-        }
-    }
+    shard(plan, scheme);
     Ok(())
 }
 
