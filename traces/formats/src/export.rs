@@ -126,6 +126,7 @@ pub static EXPORTERS: &[&dyn Exporter] = &[
     &nemo::NeMo,
     &deepspeed::DeepSpeed,
     &torchtitan::TorchTitan,
+    &torchtitan::TorchTitanPython,
     &torch_pipelining::TorchPipelining,
     &accelerate_fsdp::AccelerateFsdp,
     &maxtext::MaxText,

@@ -1,6 +1,9 @@
 //! The TOML configuration of torchtitan, up to version 0.2.
 
 pub(crate) mod flavors;
+mod python;
+
+pub use python::TorchTitanPython;
 
 use super::coverage::Coverage;
 use super::fields::gradients;

@@ -1,4 +1,6 @@
-//! The TOML configuration of torchtitan, up to version 0.2.
+//! The configuration of torchtitan: TOML up to version 0.2, Python from 0.3 on.
+
+mod python;
 
 use super::arguments::quoted;
 use super::tables::Tables;
@@ -23,7 +25,7 @@ impl Importer for TorchTitan {
     }
 
     fn summary(&self) -> &'static str {
-        "torchtitan's TOML configuration, up to version 0.2"
+        "torchtitan's configuration: TOML up to 0.2, Python from 0.3 (--set config=NAME if it has several)"
     }
 
     fn stack(&self) -> &'static str {
@@ -31,7 +33,12 @@ impl Importer for TorchTitan {
     }
 
     fn draft(&self, request: &Request) -> Result<Imported, SpecError> {
-        let tables = Tables::from_toml(request)?;
+        let tables = match python::is_python(request.text) {
+            true => Tables::from_value(request, python::tables(request)?)?,
+            false => Tables::from_toml(request)?,
+        };
+        tables.get("config");
+        tables.get("training.disable_cuda_graphs");
         let model = model(&tables, request)?;
         let in_file = tables.count("training.seq_len", TOKENS)?;
         let mut plan = request.blank(model, request.sequence.or(in_file).unwrap_or(2048));

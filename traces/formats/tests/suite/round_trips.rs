@@ -224,7 +224,7 @@ torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${GPT_MODEL_ARGS[@]} \
         schedule: None,
         settings: Vec::new(),
     };
-    let Imported { plan, unread } = importer("megatron-lm").unwrap().read(&request).unwrap();
+    let Imported { plan, unread, .. } = importer("megatron-lm").unwrap().read(&request).unwrap();
     assert_eq!(plan.model, plain().model, "12 x 768 with biases is GPT-2, by its name");
     assert_eq!((plan.mesh.tensor, plan.mesh.pipeline, plan.mesh.data), (2, 2, 2));
     assert_eq!((plan.micro_batch, plan.job.global_batch, plan.microbatches()), (4, 64, 8));
