@@ -5,7 +5,7 @@ use crate::error::{CliError, Outcome};
 use crate::{inputs, output};
 use std::path::Path;
 use trainwright_formats::details::Details;
-use trainwright_formats::export::{Effect, Exported, ExportedFile, Request, exporter, write as write_plan};
+use trainwright_formats::export::{CHANGES, Effect, Exported, ExportedFile, Request, exporter, write as write_plan};
 use trainwright_spec::model::Model;
 
 /// Runs the command.
@@ -61,13 +61,16 @@ pub fn run(arguments: &ExportArguments) -> Result<Outcome, CliError> {
 
 /// An error if the files would train something else than the plan, or not run.
 fn refuse(exported: &Exported, tool: &str) -> Result<(), CliError> {
-    let faults: Vec<String> = exported.faults().iter().map(|fault| fault.to_string()).collect();
+    let faults: Vec<String> = exported.faults().iter().map(|fault| fault.to_string().replace(CHANGES, "")).collect();
     match faults.is_empty() {
         true => Ok(()),
         false => Err(CliError::Argument {
             argument: "--to".into(),
             value: tool.into(),
-            allowed: format!("it cannot express {}; --lossy writes it all the same", faults.join(", ")),
+            allowed: format!(
+                "its files would train something else or not run: {}; --lossy writes them all the same",
+                faults.join(", ")
+            ),
         }),
     }
 }

@@ -1,49 +1,222 @@
-"""Checks exported plans with the parsers of the tools themselves.
+"""Checks exported plans with the tools themselves, over a grid of models and plans.
 
-    pip install torch accelerate deepspeed tyro tomli pyyaml omegaconf tokenizers
-    pip install --no-deps torchtitan==0.2.2
-    pip download --no-deps --only-binary=:all: --python-version 3.12 megatron-core==0.19.2 megatron-bridge==0.6.2 \\
-        maxtext==0.2.5 nemo_toolkit==2.4.0
-    for wheel in *.whl; do python -m zipfile -e $wheel WHEELS/${wheel%%-*}; done
-    python tests/tools/check_exports.py --program target/release/trainwright --wheels WHEELS plan.toml ...
+    pip install torch accelerate deepspeed tyro tomli pyyaml omegaconf tokenizers einops
+    pip install torchdata torch_checkpointing 'datasets<4.8' spmd_types==0.2.3 safetensors tensorboard wandb pillow
+    for package in torchtitan==0.2.2 torchtitan==0.3.0 megatron-core==0.19.2 megatron-bridge==0.6.2 maxtext==0.2.5 \\
+        nemo_toolkit==2.4.0; do
+        pip download --no-deps --only-binary=:all: --python-version 3.12 $package
+    done
+    for wheel in *.whl; do name=${wheel%-py3*}; python -m zipfile -e $wheel WHEELS/${name%-cp312*}; done
+    python tests/tools/check_exports.py --program target/release/trainwright --wheels WHEELS [plan.toml ...]
 
-WHEELS is a folder with the wheels of megatron-core, megatron-bridge, maxtext and NeMo, unpacked; they are not installed, since
-they want GPU libraries that a parser does not need, or another Python. torchtitan 0.2.2 is the last whose configuration is
-TOML. A tool that is not there is reported and skipped; the exit code is 1 if any file was refused.
+WHEELS is a folder with the wheels, unpacked into folders of their names and versions; they are not installed, since they
+want GPU libraries that a parser does not need, or each other's other versions. Without plans the grid below is checked. Each
+tool runs in a process of its own. A cell of the table that is printed says how far it went:
+
+    built     the tool read the file, and its model, built on the meta device, has our layers and parameters
+    read      the tool, or a reader of its field tables, read the file and it says what the plan says
+    refused   the program refused to write it, with exit code 2 and a reason
+    skipped   a package is not there
+    FAILED    the tool refuses the file, or it says something else than the plan
+
+The exit code is 1 if a cell failed.
 """
 
 import argparse
 import ast
+import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 import typing
 from pathlib import Path
 
+try:
+    import tomllib
+except ImportError:
+    import tomli as tomllib
+
 if not hasattr(typing, "override"):
     typing.override = lambda function: function
 
+# Model, cluster, mesh (tensor, pipeline, data, context, expert), microbatches, schedule, virtual stages, sharding,
+# recomputation, changes of the plan.
+GRID = [
+    ("gpt2", "dgx-a100:1", (2, 2, 2, 1, 1), 4, "1f1b", 1, "zero1", "none", {}),
+    ("gpt3-175b", "dgx-a100:16", (8, 16, 1, 1, 1), 32, "1f1b", 1, "none", "selective", {}),
+    ("gpt3-175b", "dgx-a100:16", (8, 8, 2, 1, 1), 32, "interleaved", 3, "zero1", "full", {}),
+    ("llama-2-7b", "dgx-h100:1", (1, 1, 8, 1, 1), 4, "1f1b", 1, "fsdp", "none", {"stack": "pytorch-eager"}),
+    ("llama-2-70b", "dgx-h100:4", (8, 4, 1, 1, 1), 16, "1f1b", 1, "zero1", "none", {}),
+    ("llama-3-8b", "dgx-h100:2", (1, 1, 16, 1, 1), 2, "1f1b", 1, "fsdp", "full", {"stack": "pytorch-eager"}),
+    ("llama-3-8b", "dgx-h100:2", (2, 1, 2, 4, 1), 2, "1f1b", 1, "zero1", "none", {"context_scheme": "all-gather"}),
+    ("llama-3-8b", "dgx-h100:4", (2, 6, 2, 1, 1), 12, "1f1b", 1, "none", "none", {"cluster_nodes": 3}),
+    ("llama-3-70b", "dgx-h100:8", (4, 4, 4, 1, 1), 16, "1f1b", 1, "zero1", "full", {}),
+    ("llama-3-70b", "dgx-h100:8", (8, 1, 8, 1, 1), 2, "1f1b", 1, "hsdp", "full", {"shard": 4, "stack": "torchtitan"}),
+    ("llama-3-405b", "dgx-h100:64", (8, 16, 4, 1, 1), 32, "1f1b", 1, "zero1", "full", {}),
+    ("llama-3.2-1b", "dgx-h100:1", (1, 1, 8, 1, 1), 2, "1f1b", 1, "fsdp", "none", {"stack": "pytorch-eager"}),
+    ("mistral-7b", "dgx-h100:1", (2, 1, 4, 1, 1), 4, "1f1b", 1, "zero1", "none", {}),
+    ("mixtral-8x7b", "dgx-h100:4", (2, 2, 8, 1, 8), 8, "1f1b", 1, "zero1", "none", {}),
+    ("qwen3-8b", "dgx-h100:1", (1, 1, 8, 1, 1), 2, "1f1b", 1, "fsdp", "none", {"stack": "pytorch-eager"}),
+    ("qwen3-30b-a3b", "dgx-h100:2", (1, 1, 16, 1, 8), 2, "1f1b", 1, "fsdp", "none", {"stack": "torchtitan"}),
+    ("deepseek-v2", "dgx-h100:16", (1, 4, 32, 1, 8), 8, "1f1b", 1, "zero1", "full", {}),
+    ("deepseek-v3", "dgx-h100:32", (1, 8, 32, 1, 32), 16, "1f1b", 1, "zero1", "full", {}),
+    ("gemma-2-27b", "dgx-h100:2", (4, 1, 4, 1, 1), 4, "1f1b", 1, "zero1", "none", {}),
+    ("gpt-oss-20b", "dgx-h100:1", (1, 1, 8, 1, 8), 2, "1f1b", 1, "zero1", "none", {}),
+]
+SEQUENCES = {"gpt2": 1024, "gpt3-175b": 2048}
 
-def megatron_lm(path, plan, wheels):
+
+def plan_text(row, layers):
+    """A plan's file with the names of the catalog."""
+    model, cluster, (tensor, pipeline, data, context, expert), microbatches, schedule, virtual, sharding, recompute, changes = row
+    stages = pipeline * virtual
+    counts = [layers // stages + (stage < layers % stages) for stage in range(stages)]
+    mesh = {"tensor": tensor, "pipeline": pipeline, "data": data}
+    mesh |= {"context": context} if context > 1 else {}
+    mesh |= {"expert": expert} if expert > 1 else {}
+    mesh |= {"shard": changes["shard"]} if "shard" in changes else {}
+    if "cluster_nodes" in changes:
+        cluster = f"{cluster.split(':')[0]}:{changes['cluster_nodes']}"
+    table = {
+        "model": json.dumps(model),
+        "cluster": json.dumps(cluster),
+        "stack": json.dumps(changes.get("stack", "megatron-core")),
+        "job": f'{{ sequence = {SEQUENCES.get(model, 4096)}, global_batch = {data * microbatches}, precision = "bf16", '
+        'optimizer = "adamw", gradient_clipping = true }',
+        "mesh": "{ " + ", ".join(f"{axis} = {ranks}" for axis, ranks in mesh.items()) + " }",
+        "micro_batch": 1,
+        "schedule": json.dumps(schedule),
+        "virtual_stages": virtual,
+        "sequence_parallel": json.dumps(tensor > 1),
+        "data_sharding": json.dumps(sharding),
+        "stages": json.dumps([f"{count} {recompute}" for count in counts]),
+    }
+    if "context_scheme" in changes:
+        table["context_scheme"] = json.dumps(changes["context_scheme"])
+    return "".join(f"{key} = {value}\n" for key, value in table.items())
+
+
+def catalog():
+    """Layers of the catalog's models, and their exact number of parameters where it is published; tests count ours."""
+    models = {}
+    for path in (Path(__file__).parents[2] / "spec" / "catalog" / "models").glob("*.toml"):
+        entry = tomllib.loads(path.read_text())
+        config = entry["config"]
+        layers = next((config[key] for key in ("num_hidden_layers", "n_layer", "num_layers") if key in config), None)
+        models[path.stem] = {
+            "layers": layers,
+            "parameters": entry.get("published_parameters"),
+            "router_bias": config["model_type"] == "deepseek_v3",
+        }
+    return models
+
+
+class Facts:
+    """What every file must say that says it at all."""
+
+    def __init__(self, plan, models):
+        self.plan = plan
+        mesh = plan["mesh"]
+        self.tensor, self.pipeline, self.data = mesh["tensor"], mesh["pipeline"], mesh["data"]
+        self.context, self.expert = mesh.get("context", 1), mesh.get("expert", 1)
+        self.ranks = self.tensor * self.pipeline * self.data * self.context
+        self.batch, self.sequence = plan["job"]["global_batch"], plan["job"]["sequence"]
+        self.micro_batch = plan["micro_batch"]
+        self.nodes = plan["cluster"]["nodes"] if isinstance(plan["cluster"], dict) else int(plan["cluster"].split(":")[1])
+        model = plan["model"]
+        name = model if isinstance(model, str) else model["name"]
+        known = models.get(name, {})
+        self.layers, self.parameters = known.get("layers"), known.get("parameters")
+        self.router_bias = known.get("router_bias")
+
+
+def megatron_lm(path, facts, wheels):
+    """Parses and validates the arguments as Megatron-LM does, then builds its GPT for one rank on the meta device."""
+    import torch
+
     sys.path.insert(0, str(find(wheels, "megatron_core")))
-    from megatron.training.arguments import add_megatron_arguments
-    from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout as Layout
-
-    import shlex
+    # Validation asks the device; none is needed.
+    torch.cuda.get_device_capability = lambda *_: (9, 0)
+    torch.cuda.get_device_properties = lambda *_: typing.cast(typing.Any, argparse.Namespace(major=9, minor=0))
+    torch.cuda.current_device = lambda: "meta"
+    torch.cuda.Stream = torch.cuda.Event = lambda *_, **__: None
+    from megatron.training import arguments as megatron
 
     parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
-    add_megatron_arguments(parser)
-    arguments = parser.parse_args(shlex.split(path.read_text(), comments=True))
-    assert arguments.tensor_model_parallel_size == plan["mesh"]["tensor"]
-    assert arguments.global_batch_size == plan["job"]["global_batch"]
-    assert arguments.bf16 == (plan["job"]["precision"] in ("bf16", "fp8"))
-    if arguments.pipeline_model_parallel_layout:
-        layout = Layout.from_str(arguments.pipeline_model_parallel_layout, plan["mesh"]["pipeline"])
-        layout.validate_layer_layout(num_layers=arguments.num_layers, mtp_num_layers=None)
+    megatron.add_megatron_arguments(parser)
+    words = shlex.split(path.read_text(), comments=True)
+    if path.suffix == ".sbatch":
+        words = shlex.split(path.read_text().split("ARGUMENTS=(")[1].split("\n)")[0], comments=True)
+    given = parser.parse_args(words + ["--tokenizer-type", "NullTokenizer", "--lr", "1e-4", "--train-iters", "1"])
+    given.rank, given.world_size = 0, facts.ranks
+    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "8" if given.use_megatron_fsdp else "1"
+    # Transformer Engine fuses these; without it they are not there.
+    given.apply_rope_fusion = given.gradient_accumulation_fusion = given.tp_comm_overlap = False
+    given.transformer_impl = "local"
+    given.no_persist_layer_norm = True
+    sinks = given.softmax_type != "vanilla"
+    megatron.validate_args(given)
+    same(given.data_parallel_size, facts.data * 1, "data ranks")
+    same(given.global_batch_size * given.seq_length, facts.batch * facts.sequence, "tokens a step")
+    same(given.num_layers, facts.layers, "layers")
+    given.tensor_model_parallel_size = given.pipeline_model_parallel_size = given.context_parallel_size = 1
+    given.expert_model_parallel_size = given.expert_tensor_parallel_size = 1
+    given.virtual_pipeline_model_parallel_size = given.num_layers_per_virtual_pipeline_stage = None
+    given.pipeline_model_parallel_layout = None
+    given.sequence_parallel = given.moe_grouped_gemm = False
+    given.hierarchical_context_parallel_sizes = None
+    given.cp_comm_type = [None]
+    given.use_cpu_initialization, given.perform_initialization = True, False
+    given.attention_backend = megatron.AttnBackend.unfused if hasattr(megatron, "AttnBackend") else given.attention_backend
+    given.recompute_granularity = None
+    given.overlap_p2p_comm = given.batch_p2p_comm = False
+    # Multi-token prediction is beyond the plan's count.
+    given.mtp_num_layers = None
+    given.moe_token_dispatcher_type = "alltoall"
+    if sinks:
+        raise Read("attention sinks need Transformer Engine")
+    if given.multi_latent_attention:
+        raise Read("latent attention needs Transformer Engine")
+    config = megatron.core_transformer_config_from_args(given)
+    return built(megatron_parameters(config, given, facts), facts)
 
 
-def megatron_bridge(path, plan, wheels):
+def megatron_parameters(config, given, facts):
+    import torch
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec
+    from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+
+    if not torch.distributed.is_initialized():
+        store = tempfile.NamedTemporaryFile(delete=False).name
+        torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+        parallel_state.initialize_model_parallel()
+    if given.num_experts:
+        spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=given.normalization)
+    else:
+        spec = get_gpt_layer_local_spec(
+            qk_layernorm=given.qk_layernorm,
+            multi_latent_attention=given.multi_latent_attention,
+            normalization=given.normalization,
+        )
+    with torch.device("meta"):
+        model = GPTModel(
+            config=config,
+            transformer_layer_spec=spec,
+            vocab_size=given.vocab_size,
+            max_sequence_length=given.max_position_embeddings,
+            position_embedding_type=given.position_embedding_type,
+            rotary_percent=given.rotary_percent,
+            share_embeddings_and_output_weights=not given.untie_embeddings_and_output_weights,
+        )
+    same(len(model.decoder.layers), given.num_layers, "layers of the model")
+    return weights(model, facts)
+
+
+def megatron_bridge(path, facts, wheels):
     import yaml
 
     core = find(wheels, "megatron_core") / "megatron" / "core"
@@ -58,6 +231,8 @@ def megatron_bridge(path, plan, wheels):
         "optimizer": fields(core / "optimizer" / "optimizer_config.py", "OptimizerConfig"),
         "train": fields(training, "TrainingConfig") | fields(common / "training_config.py", "TrainingConfig"),
         "dataset": fields(training, "GPTDatasetConfig"),
+        "checkpoint": fields(training, "CheckpointConfig") | fields(common / "training_config.py", "CheckpointConfig"),
+        "dist": fields(training, "DistributedInitConfig") | fields(common / "common_config.py", "DistributedInitConfig"),
     }
     container = fields(training, "ConfigContainer")
     table = yaml.safe_load(path.read_text())
@@ -69,10 +244,13 @@ def megatron_bridge(path, plan, wheels):
             continue
         unknown = set(values) - known[section]
         assert not unknown, f"{section} has no {unknown}"
-    assert table["model"]["tensor_model_parallel_size"] == plan["mesh"]["tensor"]
+    model = table["model"]
+    same(model["tensor_model_parallel_size"], facts.tensor, "tensor ranks")
+    same(model["pipeline_model_parallel_size"], facts.pipeline, "pipeline ranks")
+    same(table["train"]["global_batch_size"] * model["seq_length"], facts.batch * facts.sequence, "tokens a step")
 
 
-def nemo(path, plan, wheels):
+def nemo(path, facts, wheels):
     """Each override is a field or an argument of what the recipe builds there."""
     root = find(wheels, "nemo_toolkit") / "nemo"
     core = find(wheels, "megatron_core") / "megatron" / "core"
@@ -95,57 +273,100 @@ def nemo(path, plan, wheels):
     for line in lines:
         section, _, field = line.partition("=")[0].rpartition(".")
         assert field in known.get(section, ()), f"{section} has no {field}"
-    assert f"trainer.num_nodes={plan['cluster']['nodes']}" in lines
+    assert f"trainer.num_nodes={facts.nodes}" in lines
+    assert f"data.global_batch_size={facts.batch}" in lines
 
 
-def deepspeed(path, plan, wheels):
+def deepspeed(path, facts, wheels):
     os.environ.setdefault("RANK", "0")
     from deepspeed.runtime.config import DeepSpeedConfig
-    import json
 
     table = json.loads(path.read_text())
     # Its batch sizes are checked against the ranks of the running job, of which there is one.
-    mesh = plan["mesh"]
-    table["train_batch_size"] //= mesh["data"]
+    same(table["train_batch_size"], facts.batch, "sequences a step")
+    table["train_batch_size"] //= facts.data
     table.pop("sequence_parallel_size", None)
     config = DeepSpeedConfig(table)
-    assert config.gradient_accumulation_steps == table["gradient_accumulation_steps"]
-    assert config.zero_config.stage == table["zero_optimization"]["stage"]
-    assert config.bfloat16_config.enabled == (plan["job"]["precision"] in ("bf16", "fp8"))
+    same(config.gradient_accumulation_steps, facts.batch // facts.data // facts.micro_batch, "steps")
+    same(config.zero_config.stage, table["zero_optimization"]["stage"], "ZeRO's stage")
+    assert config.zero_config.reduce_bucket_size > 1e5, "buckets smaller than a message is worth"
     assert not config.zero_config.model_extra, config.zero_config.model_extra
 
 
+def torchtitan(path, facts, wheels):
+    import torch
 
-def torchtitan(path, plan, wheels):
+    sys.path.insert(0, str(find(wheels, "torchtitan-0.2")))
     from torchtitan.config import ConfigManager
+    from torchtitan.protocols.train_spec import get_train_spec
 
     config = ConfigManager().parse_args([f"--job.config_file={path}"])
-    assert config.parallelism.tensor_parallel_degree == plan["mesh"]["tensor"]
-    assert config.training.seq_len == plan["job"]["sequence"]
-    parts = config.parallelism.module_fqns_per_model_part
+    titan(config, facts)
+    spec = get_train_spec(config.model.name)
+    arguments = spec.model_args[config.model.flavor]
+    arguments.update_from_config(config)
+    with torch.device("meta"):
+        model = spec.model_cls(arguments)
+    same(len(model.layers), facts.layers, "layers of the model")
+    return built(weights(model, facts), facts)
+
+
+def torchtitan_python(path, facts, wheels):
+    import torch
+
+    sys.path.insert(0, str(find(wheels, "torchtitan-0.3")))
+    sys.path.insert(0, str(path.parent))
+    from torchtitan.config import ConfigManager
+
+    sys.modules.pop(path.stem, None)
+    config = ConfigManager().parse_args(["--module", path.stem, "--config", "plan"])
+    titan(config, facts)
+    scaling = {layer.attention.rope.scaling for layer in config.model_spec.model.layers}
+    same(len(scaling), 1, "ways to scale rotary positions")
+    if hasattr(config.model_spec.model, "mtp_layers"):
+        config.model_spec.model.mtp_layers = []
+    with torch.device("meta"):
+        model = config.model_spec.model.build()
+    same(len(model.layers), facts.layers, "layers of the model")
+    return built(weights(model, facts), facts)
+
+
+def titan(config, facts):
+    parallelism = config.parallelism
+    same(parallelism.tensor_parallel_degree, facts.tensor, "tensor ranks")
+    same(config.training.seq_len, facts.sequence, "tokens in a sequence")
+    same(config.training.global_batch_size, facts.batch, "sequences a step")
+    ranks = (
+        parallelism.data_parallel_replicate_degree
+        * parallelism.data_parallel_shard_degree
+        * parallelism.tensor_parallel_degree
+        * parallelism.pipeline_parallel_degree
+        * parallelism.context_parallel_degree
+    )
+    same(ranks, facts.ranks, "ranks")
+    parts = parallelism.module_fqns_per_model_part
     if parts:
-        layers = sum(name.startswith("layers.") for part in parts for name in part)
-        assert layers == sum(run["count"] for run in plan["model"]["blocks"])
+        same(sum(name.startswith("layers.") for part in parts for name in part), facts.layers, "layers of the stages")
 
 
-def torch_pipelining(path, plan, wheels):
+def torch_pipelining(path, facts, wheels):
     import csv
     from torch.distributed.pipelining.schedules import _Action, _validate_schedule
 
     with open(path, newline="") as file:
         order = {rank: [_Action.from_str(cell) for cell in row] for rank, row in enumerate(csv.reader(file))}
-    mesh, job = plan["mesh"], plan["job"]
-    microbatches = job["global_batch"] // mesh["data"] // plan["micro_batch"]
-    _validate_schedule(order, mesh["pipeline"], len(plan["stages"]), microbatches)
+    microbatches = facts.batch // facts.data // facts.micro_batch
+    _validate_schedule(order, facts.pipeline, len(facts.plan["stages"]), microbatches)
 
 
-def accelerate_fsdp(path, plan, wheels):
+def accelerate_fsdp(path, facts, wheels):
     from accelerate.commands.config.config_args import load_config_from_file
     from accelerate.utils.dataclasses import FullyShardedDataParallelPlugin
     import inspect
 
     config = load_config_from_file(str(path))
-    assert config.num_machines == plan["cluster"]["nodes"]
+    same(config.num_machines, facts.nodes, "machines")
+    same(config.num_processes, facts.ranks, "processes")
     known = inspect.signature(FullyShardedDataParallelPlugin.__init__).parameters
     aliases = {
         "auto_wrap_policy", "reshard_after_forward", "version", "offload_params",
@@ -157,11 +378,14 @@ def accelerate_fsdp(path, plan, wheels):
     import accelerate.commands.launch as launch
 
     source = inspect.getsource(launch)
-    for key in config.parallelism_config:
+    product = 1
+    for key, value in config.parallelism_config.items():
         assert key in source, key
+        product *= value if key.endswith("_size") else 1
+    same(product, facts.ranks, "product of the degrees")
 
 
-def maxtext(path, plan, wheels):
+def maxtext(path, facts, wheels):
     import yaml
 
     folder = find(wheels, "maxtext") / "maxtext" / "configs"
@@ -171,17 +395,49 @@ def maxtext(path, plan, wheels):
     assert not unknown, unknown
     name = table.get("model_name")
     assert name is None or (folder / "models" / f"{name}.yml").exists(), name
+    model = base | (yaml.safe_load((folder / "models" / f"{name}.yml").read_text()) if name else {}) | table
+    layers = model["base_num_decoder_layers"]
+    # A layer of Gemma 2 there is one with a window and one without.
+    same(layers * (2 if model["decoder_block"] == "gemma2" else 1), facts.layers, "layers")
     degrees = 1
     for key, value in table.items():
         degrees *= value if key.startswith(("ici_", "dcn_")) else 1
-    mesh = plan["mesh"]
-    assert degrees == mesh["tensor"] * mesh["pipeline"] * mesh["data"] * mesh.get("context", 1), degrees
+    same(degrees, facts.ranks, "product of the degrees")
+    sequences = table["per_device_batch_size"] * facts.ranks * table["gradient_accumulation_steps"]
+    same(round(sequences), facts.batch, "sequences a step")
+    if facts.pipeline > 1:
+        piped = model["num_layers_per_pipeline_stage"] * facts.pipeline * model["num_pipeline_repeats"]
+        same(piped, table.get("pipeline_parallel_layers", layers), "layers of the stages")
 
 
-def slurm(path, plan, wheels):
+def slurm(path, facts, wheels):
     subprocess.run(["bash", "-n", str(path)], check=True)
     text = path.read_text()
-    assert f"#SBATCH --nodes={plan['cluster']['nodes']}\n" in text
+    assert f"#SBATCH --nodes={facts.nodes}\n" in text
+    for line in ("#SBATCH --time=", "#SBATCH --mem=", "srun --cpus-per-task="):
+        assert line in text, line
+
+
+class Read(Exception):
+    """The file was read; the model cannot be built here."""
+
+
+def same(found, expected, what):
+    assert found == expected, f"{what}: {found}, the plan has {expected}"
+
+
+def weights(model, facts):
+    """Parameters, and the correction biases of routers that have them, which are buffers there."""
+    biases = [buffer for name, buffer in model.named_buffers() if "expert_bias" in name and facts.router_bias]
+    return sum(tensor.numel() for tensor in [*model.parameters(), *biases])
+
+
+def built(parameters, facts):
+    """The parameters are ours."""
+    if facts.parameters is None:
+        raise Read(f"{parameters} parameters there; no exact number is published")
+    same(parameters, facts.parameters, "parameters")
+    return "built"
 
 
 def find(wheels, name):
@@ -191,25 +447,30 @@ def find(wheels, name):
     return found[-1]
 
 
-def versions():
+def versions(wheels):
     """Those of the installed packages, and of the unpacked wheels by their names."""
     from importlib import metadata
 
     found = {}
-    for name in ("accelerate", "deepspeed", "torch", "torchtitan"):
+    for name in ("accelerate", "deepspeed", "torch"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = "is not installed"
+    for folder in sorted(Path(wheels).glob("*-*")) if wheels else []:
+        name, _, version = folder.name.partition("-")
+        found[f"{name} {version}"] = ""
     return found
 
 
 def fields(path, name):
     """The fields of a dataclass, without importing what it needs."""
+    if not path.exists():
+        return set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ClassDef) and node.name == name:
             return {line.target.id for line in node.body if isinstance(line, ast.AnnAssign)}
-    raise AssertionError(f"{path} has no {name}")
+    return set()
 
 
 def arguments_of(path, name):
@@ -222,52 +483,91 @@ def arguments_of(path, name):
     raise AssertionError(f"{path} has no {name}")
 
 
+# The function and the name of the file that is written.
 TOOLS = {
-    "megatron-lm": megatron_lm,
-    "megatron-bridge": megatron_bridge,
-    "nemo": nemo,
-    "deepspeed": deepspeed,
-    "torchtitan": torchtitan,
-    "torch-pipelining": torch_pipelining,
-    "accelerate-fsdp": accelerate_fsdp,
-    "maxtext": maxtext,
-    "slurm": slurm,
+    "megatron-lm": (megatron_lm, "megatron-lm.args"),
+    "megatron-bridge": (megatron_bridge, "bridge.yaml"),
+    "nemo": (nemo, "nemo.overrides"),
+    "deepspeed": (deepspeed, "deepspeed.json"),
+    # torchtitan goes by the ending.
+    "torchtitan": (torchtitan, "torchtitan.toml"),
+    "torchtitan-python": (torchtitan_python, "torchtitan_plan.py"),
+    "torch-pipelining": (torch_pipelining, "schedule.csv"),
+    "accelerate-fsdp": (accelerate_fsdp, "accelerate.yaml"),
+    "maxtext": (maxtext, "maxtext.yml"),
+    "slurm": (slurm, "train.sbatch"),
 }
+
+
+def check_tool(program, tool, plans, wheels, models):
+    """Exports each plan to one tool; prints a line of JSON for each."""
+    check, name = TOOLS[tool]
+    for path in plans:
+        facts = Facts(tomllib.loads(Path(path).read_text()), models)
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / name
+            command = [program, "export", path, "--to", tool, "--out", str(out), "--quiet"]
+            ran = subprocess.run(command, capture_output=True, text=True)
+            if ran.returncode == 2:
+                cell, why = "refused", ran.stderr.strip()
+            elif ran.returncode != 0:
+                cell, why = "FAILED", ran.stderr.strip()
+            else:
+                try:
+                    cell, why = check(out, facts, wheels) or "read", ""
+                except Read as error:
+                    cell, why = "read", str(error)
+                except ModuleNotFoundError as error:
+                    cell, why = "skipped", str(error)
+                except (Exception, SystemExit) as error:
+                    cell, why = "FAILED", f"{type(error).__name__}: {error}"
+        print("RESULT " + json.dumps([path, cell, why]), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", default="trainwright")
     parser.add_argument("--wheels")
-    parser.add_argument("plans", nargs="+")
-    arguments = parser.parse_args()
-    try:
-        import tomllib
-    except ImportError:
-        import tomli as tomllib
-    passed = failed = skipped = 0
-    for plan_path in arguments.plans:
-        plan = tomllib.loads(Path(plan_path).read_text())
-        for tool, check in TOOLS.items():
-            with tempfile.TemporaryDirectory() as folder:
-                # torchtitan goes by the ending.
-                path = Path(folder) / f"{tool}.toml"
-                command = [arguments.program, "export", plan_path, "--to", tool, "--out", str(path)]
-                subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-                try:
-                    check(path, plan, arguments.wheels)
-                    passed += 1
-                    print(f"{plan_path} {tool}: read")
-                except ModuleNotFoundError as error:
-                    skipped += 1
-                    print(f"{plan_path} {tool}: skipped, {error}")
-                except (Exception, SystemExit) as error:
-                    failed += 1
-                    print(f"{plan_path} {tool}: REFUSED, {type(error).__name__}: {error}")
-    for name, version in sorted(versions().items()):
-        print(f"{name} {version}")
-    print(f"{passed} read, {failed} refused, {skipped} skipped")
-    return 1 if failed else 0
+    parser.add_argument("--only", help="one tool, in this process")
+    parser.add_argument("plans", nargs="*")
+    given = parser.parse_args()
+    models = catalog()
+    if given.only:
+        return check_tool(given.program, given.only, given.plans, given.wheels, models)
+    with tempfile.TemporaryDirectory() as folder:
+        plans = given.plans
+        for number, row in enumerate([] if plans else GRID):
+            path = Path(folder) / f"{number + 1:02}-{row[0]}.toml"
+            path.write_text(plan_text(row, models[row[0]]["layers"]))
+            plans.append(str(path))
+        table, reasons = {path: {} for path in plans}, []
+        for tool in TOOLS:
+            command = [sys.executable, __file__, "--program", given.program, "--only", tool]
+            command += ["--wheels", given.wheels] if given.wheels else []
+            ran = subprocess.run(command + plans, capture_output=True, text=True)
+            for line in ran.stdout.splitlines():
+                if line.startswith("RESULT "):
+                    path, cell, why = json.loads(line.removeprefix("RESULT "))
+                    table[path][tool] = cell
+                    if why:
+                        reasons.append(f"{Path(path).stem} {tool}: {cell}, {why}")
+            for path in plans:
+                if tool not in table[path]:
+                    table[path][tool] = "FAILED"
+                    reasons.append(f"{Path(path).stem} {tool}: FAILED, {ran.stderr.strip()[-300:]}")
+        print("| plan | " + " | ".join(TOOLS) + " |")
+        print("| --- " * (len(TOOLS) + 1) + "|")
+        for path in plans:
+            print(f"| {Path(path).stem} | " + " | ".join(table[path][tool] for tool in TOOLS) + " |")
+    print()
+    for line in reasons:
+        print(line)
+    print()
+    for name, version in versions(given.wheels).items():
+        print(f"{name} {version}".strip())
+    cells = [cell for row in table.values() for cell in row.values()]
+    print(", ".join(f"{cells.count(kind)} {kind}" for kind in ("built", "read", "refused", "skipped", "FAILED")))
+    return 1 if "FAILED" in cells else 0
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ pub(crate) use megatron::stages::MODULES;
 pub(crate) use torchtitan::flavors::FLAVORS;
 pub(crate) use torchtitan::{NO_LIMIT, SCHEDULES};
 
-pub use fields::{Effect, FIELDS, Field, Omission};
+pub use fields::{CHANGES, Effect, FIELDS, Field, Omission};
 
 use crate::details::Details;
 use coverage::Coverage;

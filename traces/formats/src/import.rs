@@ -22,6 +22,7 @@ mod torchtitan;
 
 use trainwright_spec::catalog::nearest;
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::data::{Divided, data_scheme};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::{Model, preset};
@@ -182,6 +183,27 @@ fn shard(plan: &mut Plan, scheme: &str) {
             _ => plan.stack.data_schemes.push(scheme.into()),
         }
     }
+}
+
+/// Makes a plan of state that is divided as well as offloaded, which plans do not have: an offloaded optimizer stays
+/// with the ranks that divide it, and weights are whole. Returns what was taken instead, if anything.
+fn offload_undivided(plan: &mut Plan) -> Option<String> {
+    let offload = &mut plan.offload;
+    let beside = offload.optimizer.is_some() || offload.parameters.is_some() || offload.gradients.is_some();
+    let divided = data_scheme(&plan.data_sharding).is_ok_and(|scheme| scheme.divides() > Divided::Optimizer);
+    if !beside || !divided {
+        return None;
+    }
+    let fetched = offload.parameters.take().is_some();
+    if offload.optimizer.is_none() {
+        offload.gradients = None;
+        return Some("nothing offloaded: plans offload parameters where no rank divides them".into());
+    }
+    plan.mesh.shard = None;
+    let scheme = plan.data_sharding.clone();
+    shard(plan, "zero1");
+    let parameters = if fetched { ", parameters on the GPU," } else { "" };
+    Some(format!("zero1{parameters} instead of {scheme}: plans offload an optimizer where weights are whole"))
 }
 
 /// Stages of `counts` blocks with one recomputation for all.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use std::fmt;
 use trainwright_spec::cluster::Node;
+use trainwright_spec::data::Divided;
 use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::text;
@@ -38,6 +39,9 @@ pub enum Effect {
     Training,
 }
 
+/// What is said of an omission that changes the training.
+pub const CHANGES: &str = " (this changes the training)";
+
 /// What another value of a field changes.
 pub fn effect(key: &str) -> Effect {
     let trains = ["job.", "model."].iter().any(|group| key.starts_with(group))
@@ -62,7 +66,7 @@ impl fmt::Display for Omission {
             many => many.iter().map(|(key, _)| key.to_string()).collect(),
         };
         write!(f, "{}: {}", fields.join(", "), self.why)?;
-        f.write_str(if self.effect == Effect::Training { " (this changes the training)" } else { "" })
+        f.write_str(if self.effect == Effect::Training { CHANGES } else { "" })
     }
 }
 
@@ -146,7 +150,13 @@ pub static FIELDS: &[Field] = &[
         key: "stack.overlap_gradient_reduction",
         value: |plan| json(&plan.stack.overlap_gradient_reduction),
     },
-    Field { key: "stack.overlap_weight_gather", value: |plan| json(&plan.stack.overlap_weight_gather) },
+    Field {
+        key: "stack.overlap_weight_gather",
+        value: |plan| {
+            let gathers = plan.data_scheme().divides() != Divided::Nothing;
+            json(&plan.stack.overlap_weight_gather).filter(|_| gathers)
+        },
+    },
     Field { key: "stack.bucket_parameters", value: |plan| text_of(plan.bucket_parameters()) },
     Field { key: "stack.vocabulary_multiple", value: |plan| text_of(plan.stack.vocabulary_multiple.value) },
     Field {

@@ -149,6 +149,9 @@ fn state(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
     let narrow = plan.state.gradients.is_some_and(|precision| precision.base() == Precision::Bf16);
     set("grad_dtype", json!(if narrow { "bfloat16" } else { "float32" }));
     coverage.express(&["state.gradients"]);
+    if !narrow && super::fields::gradients(plan) != Precision::Fp32 {
+        coverage.omit("state.gradients", "the optimizer gets them in 32 bits");
+    }
     match plan.state.moments {
         Moments::Fp32 => {}
         Moments::Bf16 => set("mu_dtype", json!("bfloat16")),

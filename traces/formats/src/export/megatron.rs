@@ -250,7 +250,10 @@ fn stack(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     if stack.overlap_gradient_reduction {
         out.on("--overlap-grad-reduce", "ddp.overlap_grad_reduce");
     }
-    if stack.overlap_weight_gather {
+    let divides = out.0.iter().any(|argument| argument.flag == "--use-distributed-optimizer");
+    if stack.overlap_weight_gather && !divides {
+        coverage.omit("stack.overlap_weight_gather", "nothing is gathered");
+    } else if stack.overlap_weight_gather {
         out.on("--overlap-param-gather", "ddp.overlap_param_gather");
     }
     let usual = Plan { stack: defaults.clone(), ..plan.clone() }.bucket_parameters();

@@ -48,7 +48,8 @@ impl Exporter for NeMo {
             format!("trainer.devices={}", plan.cluster.node.gpus.value),
         ];
         let fields = choices(request, coverage).0.into_iter().filter_map(|argument| argument.field);
-        for (path, value) in fields.filter(|(path, _)| !of_precision(path)) {
+        let of_recipe = |path: &str| of_precision(path) || path.starts_with("checkpoint.");
+        for (path, value) in fields.filter(|(path, _)| !of_recipe(path)) {
             let (section, field) = path.split_once('.').unwrap_or(("", path));
             let path = match section {
                 _ if OF_STRATEGY.contains(&field) => format!("trainer.strategy.{field}"),
@@ -60,6 +61,10 @@ impl Exporter for NeMo {
             };
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
             lines.push(format!("{path}={}", text.replace("true", "True").replace("false", "False")));
+        }
+        let wide = super::fields::gradients(plan) == Precision::Fp32;
+        if !wide && plan.job.precision.base() != Precision::Fp32 {
+            coverage.omit("state.gradients", "fp32, as the precision plugins have it");
         }
         match plan.job.precision {
             Precision::Bf16 => lines.push("trainer.plugins.precision=bf16-mixed".into()),

@@ -50,8 +50,7 @@ set -euo pipefail
 : \"${{MEGATRON:?the folder of Megatron-LM}}\"
 : \"${{DATA_ARGUMENTS:=--mock-data --tokenizer-type NullTokenizer --train-iters 100 --lr 3e-4}}\"
 
-# Communication of the tensor axis is put in line before the products that it runs beside.
-export CUDA_DEVICE_MAX_CONNECTIONS=1
+{connections}
 
 ARGUMENTS=(
 {arguments}
@@ -65,6 +64,7 @@ srun --cpus-per-task={cores} torchrun --nnodes {nodes} --nproc-per-node {gpus} -
 ",
             name = plan.model.name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"),
             site = site(request),
+            connections = connections(&lines),
             cores = request
                 .settings
                 .get("cpus-per-task")
@@ -72,6 +72,17 @@ srun --cpus-per-task={cores} torchrun --nnodes {nodes} --nproc-per-node {gpus} -
             arguments = lines.join("\n"),
         );
         vec![ExportedFile { name: "train.sbatch".into(), text }]
+    }
+}
+
+/// How many queues a GPU has: Megatron-LM wants one, but for FSDP several.
+fn connections(lines: &[String]) -> &'static str {
+    match lines.iter().any(|line| line.contains("--use-megatron-fsdp")) {
+        true => "unset CUDA_DEVICE_MAX_CONNECTIONS",
+        false => {
+            "# Communication of the tensor axis is put in line before the products that it runs beside.
+export CUDA_DEVICE_MAX_CONNECTIONS=1"
+        }
     }
 }
 

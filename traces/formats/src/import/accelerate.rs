@@ -1,7 +1,7 @@
 //! The YAML of `accelerate launch --config_file`, with FSDP or DeepSpeed; the script's choices are given beside it.
 
 use super::tables::Tables;
-use super::{Imported, Importer, Request, even, shard, stages};
+use super::{Imported, Importer, Request, even, offload_undivided, shard, stages};
 use serde_json::Value;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{RANKS, SEQUENCES};
@@ -43,6 +43,9 @@ impl Importer for Accelerate {
         let choice = if full { Recompute::Full } else { Recompute::None };
         plan.stages = stages(&even(plan.model.layers(), 1), choice);
         job(&tables, request, &mut plan)?;
+        if let Some(taken) = offload_undivided(&mut plan) {
+            tables.assume("distributed_type", taken);
+        }
         Ok(Imported { plan, unread: tables.unread(), assumed: tables.assumed() })
     }
 }

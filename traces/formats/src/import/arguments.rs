@@ -40,7 +40,12 @@ impl<'a> Arguments<'a> {
                 false => vec![&word],
             };
             for part in parts {
-                Self::word(part, &mut variables, &mut flags, &mut open);
+                // `NAME=(--flag` begins an array.
+                let (array, rest) = part.split_once("=(").map_or(("", part), |(name, rest)| (name, rest));
+                if !array.is_empty() {
+                    open = None;
+                }
+                Self::word(rest, &mut variables, &mut flags, &mut open);
             }
         }
         Ok(Self::of_flags(request, flags))

@@ -1,7 +1,7 @@
 //! The JSON configuration of DeepSpeed.
 
 use super::tables::Tables;
-use super::{Imported, Importer, Request, even, shard, stages};
+use super::{Imported, Importer, Request, even, offload_undivided, shard, stages};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{BUCKET, LAYERS, RANKS, SEQUENCES};
 use trainwright_spec::plan::{Plan, Recompute};
@@ -83,10 +83,6 @@ fn batch(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
         (Some(batch), Some(micro), _) => (batch, micro),
         (Some(batch), None, steps) => (batch, batch / data / steps.unwrap_or(1).max(1)),
         (None, Some(micro), steps) => (micro.saturating_mul(data).saturating_mul(steps.unwrap_or(1)), micro),
-        (None, None, _) if !["train_batch_size", "train_micro_batch_size_per_gpu"].iter().any(|key| tables.is_auto(key)) => {
-            let expected = "or `train_micro_batch_size_per_gpu`: sequences in a step";
-            return Err(request.missing("train_batch_size", expected));
-        }
         (None, None, steps) => {
             let (micro, steps) = (AUTO_MICRO_BATCH, steps.unwrap_or(1));
             tables.assume("train_micro_batch_size_per_gpu", micro);
@@ -162,7 +158,7 @@ fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     }
     let automatic = tables.is_auto(&key("reduce_bucket_size")).then_some(plan.model.hidden * plan.model.hidden);
     if let Some(size) =
-        tables.count(&key("reduce_bucket_size"), BUCKET)?.or(automatic).filter(|size| *size != plan.bucket_parameters())
+        tables.count(&key("reduce_bucket_size"), BUCKET.or_zero())?.filter(|size| *size > 0).or(automatic).filter(|size| *size != plan.bucket_parameters())
     {
         let sourced = |value: usize| Sourced::new(value, "reduce_bucket_size");
         plan.stack.bucket_parameters = sourced(size);
@@ -186,6 +182,9 @@ fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
         plan.offload.optimizer_fraction = part;
         // Gradients are offloaded with the optimizer if all of it is.
         plan.offload.gradients = (stage >= 2 && part == 1.0).then_some(Place::Host);
+    }
+    if let Some(taken) = offload_undivided(plan) {
+        tables.assume(&key("stage"), taken);
     }
     Ok(())
 }

@@ -236,8 +236,13 @@ fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
         Some(other) => return Err(request.bad_text("quantization", other, "fp8 or int8")),
     };
     tables.text("weight_dtype")?;
-    let narrow = tables.text("grad_dtype")?.as_deref() == Some("bfloat16");
-    plan.state.gradients = narrow.then_some(Precision::Bf16);
+    let of_stack = plan.stack.gradient_precision(plan.job.precision).base();
+    let given = match tables.text("grad_dtype")?.as_deref() {
+        Some("bfloat16") => Some(Precision::Bf16),
+        Some(_) => Some(Precision::Fp32),
+        None => None,
+    };
+    plan.state.gradients = given.filter(|gradients| *gradients != of_stack);
     if tables.text("mu_dtype")?.as_deref() == Some("bfloat16") {
         plan.state.moments = Moments::Bf16;
     }

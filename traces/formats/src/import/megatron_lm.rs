@@ -181,7 +181,11 @@ fn stack(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Sp
     stack.fused_gradient_accumulation = !given.has("--no-gradient-accumulation-fusion");
     stack.overlap_tensor_pieces = given.has("--tp-comm-overlap");
     stack.overlap_gradient_reduction = given.has("--overlap-grad-reduce");
-    stack.overlap_weight_gather = given.has("--overlap-param-gather");
+    let gathers = given.has("--overlap-param-gather");
+    // Nothing is gathered where nothing is divided.
+    if given.has("--use-distributed-optimizer") || given.has("--use-megatron-fsdp") {
+        stack.overlap_weight_gather = gathers;
+    }
     if let Some(size) = given.optional_count("--ddp-bucket-size", BUCKET)? {
         stack.bucket_parameters = sourced(size, "--ddp-bucket-size");
         stack.bucket_parameters_per_data_rank = sourced(0, "--ddp-bucket-size");

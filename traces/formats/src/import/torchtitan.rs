@@ -45,6 +45,10 @@ impl Importer for TorchTitan {
         mesh(&tables, request, &mut plan)?;
         data(&tables, request, &mut plan)?;
         job(&tables, request, &mut plan)?;
+        if plan.stack.overlap_tensor_pieces && plan.job.precision.quantisation().is_some() {
+            tables.assume("parallelism.enable_async_tensor_parallel", "false with products in 8 bits");
+            plan.stack.overlap_tensor_pieces = false;
+        }
         pipeline(&tables, request, &mut plan)?;
         experts(&tables, &mut plan)?;
         Ok(Imported { plan, unread: tables.unread(), assumed: tables.assumed() })
@@ -141,7 +145,13 @@ fn data(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
 }
 
 fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    let local = tables.count("training.local_batch_size", SEQUENCES)?.unwrap_or(8);
+    // Until 2025 it was called so.
+    let earlier = tables.count("training.batch_size", SEQUENCES)?;
+    let given = tables.count("training.local_batch_size", SEQUENCES)?.or(earlier);
+    if given.is_none() {
+        tables.assume("training.local_batch_size", 8);
+    }
+    let local = given.unwrap_or(8);
     let batch = tables.number("training.global_batch_size")?.filter(|batch| *batch > 0.0);
     plan.job.global_batch = batch.map_or(local * plan.mesh.data, |batch| batch as usize);
     let cut = tables.count("parallelism.pipeline_parallel_microbatch_size", SEQUENCES)?.unwrap_or(1);
@@ -224,6 +234,7 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
         }
         ("selective", _) if kind == "op" => {
             tables.assume("activation_checkpoint.selective_ac_option", "op as norms and activations again");
+            plan.stack.selective_recompute = true;
             stages(&counts, Recompute::of(&[Piece::Norm, Piece::Activation]))
         }
         _ => {

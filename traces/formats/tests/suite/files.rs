@@ -46,6 +46,7 @@ fn every_tool_gets_the_sizes_of_the_mesh() {
         ("nemo", "trainer.strategy.tensor_model_parallel_size=2"),
         ("deepspeed", "    \"autotp_size\": 2"),
         ("torchtitan", "tensor_parallel_degree = 2"),
+        ("torchtitan-python", "            tensor_parallel_degree=2,"),
         // 64 sequences over 4 ranks and microbatches of 2: the mesh is in their number.
         ("torch-pipelining", "0F0,0B0,0F1,0B1,0F2,0B2,0F3,0B3,0F4,0B4,0F5,0B5,0F6,0B6,0F7,0B7"),
         ("accelerate-fsdp", "  parallelism_config_tp_size: 2"),

@@ -45,6 +45,13 @@ pub fn settings(request: &Request, coverage: &mut Coverage, table: &mut Map<Stri
     coverage.express(&["model"]);
     if let Some(name) = name_of(model) {
         table.insert("model_name".into(), json!(name));
+        match request.details().rope_scaling {
+            RopeScaling::Llama { factor: 8.0 } => drop(table.insert("rope_type".into(), json!("llama3.1"))),
+            RopeScaling::Llama { .. } | RopeScaling::Linear { .. } => {
+                coverage.refuse("model.blocks", "rotary positions are scaled by 8, as LLaMA 3.1's");
+            }
+            RopeScaling::None | RopeScaling::Yarn(_) => {}
+        }
         return;
     }
     for why in lacking(request) {

@@ -27,6 +27,7 @@ fn sharding(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
     let strategy = given.text("--data-parallel-sharding-strategy").unwrap_or("optim_grads_params");
     let distributed = given.has("--use-distributed-optimizer");
     let fsdp = given.has("--use-megatron-fsdp");
+    given.has("--ckpt-format");
     let scheme = match (fsdp, strategy) {
         (false, _) if distributed => "zero1",
         (false, _) | (true, "no_shard") => "none",
