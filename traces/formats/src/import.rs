@@ -190,7 +190,8 @@ fn shard(plan: &mut Plan, scheme: &str) {
 fn offload_undivided(plan: &mut Plan) -> Option<String> {
     let offload = &mut plan.offload;
     let beside = offload.optimizer.is_some() || offload.parameters.is_some() || offload.gradients.is_some();
-    let divided = data_scheme(&plan.data_sharding).is_ok_and(|scheme| scheme.divides() > Divided::Optimizer);
+    let divided = plan.mesh.weight_copies() > 1
+        && data_scheme(&plan.data_sharding).is_ok_and(|scheme| scheme.divides() > Divided::Optimizer);
     if !beside || !divided {
         return None;
     }

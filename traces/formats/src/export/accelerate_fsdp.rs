@@ -37,6 +37,7 @@ impl Exporter for AccelerateFsdp {
         if plan.mesh.pipeline > 1 {
             coverage.refuse("mesh.pipeline", "no pipeline: its ranks divide weights here");
             coverage.alter("mesh.shard", "the ranks of the pipeline divide weights");
+            coverage.alter("data_sharding", "the ranks of the pipeline divide weights");
             coverage.alter("mesh.data", "the ranks of the pipeline have sequences of their own");
         }
         coverage.express(&[
@@ -79,7 +80,13 @@ impl Exporter for AccelerateFsdp {
 
 fn fsdp(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
     let divides_weights = plan.data_scheme().divides() == Divided::Weights;
-    coverage.express_if(divides_weights, "data_sharding", "weights are always divided");
+    let known = ["fsdp", "zero2-fsdp", "hsdp"].contains(&plan.data_sharding.as_str());
+    let why = if divides_weights { "fsdp, which it is read back as" } else { "weights are always divided" };
+    coverage.express_if(known, "data_sharding", why);
+    if plan.mesh.shard() == 1 && plan.data_sharding != "none" {
+        coverage.alter("data_sharding", "groups of one rank divide nothing");
+        coverage.alter("mesh.shard", "groups of one rank divide nothing");
+    }
     let all_full = uniform_recompute(plan) == Some(Recompute::Full);
     coverage.express_if(all_full, "stages.recompute", "all blocks or none; none here");
     let cpu = fsdp_offload(plan, coverage);
@@ -88,7 +95,7 @@ fn fsdp(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
     for (key, value) in [
         ("fsdp_version", json!(2)),
         ("fsdp_auto_wrap_policy", json!("TRANSFORMER_BASED_WRAP")),
-        ("fsdp_reshard_after_forward", json!(plan.reshard() == Reshard::AfterForward)),
+        ("fsdp_reshard_after_forward", json!(plan.mesh.weight_copies() == 1 || plan.reshard() == Reshard::AfterForward)),
         ("fsdp_offload_params", json!(cpu)),
         ("fsdp_activation_checkpointing", json!(all_full)),
         ("fsdp_state_dict_type", json!("SHARDED_STATE_DICT")),

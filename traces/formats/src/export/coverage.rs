@@ -98,6 +98,12 @@ impl Coverage {
         omissions
     }
 
+    /// Whether this field is omitted, even if the plan has no value of it.
+    pub fn omits(&self, field: &str) -> bool {
+        let expressed = self.expressed.contains(field) || self.expressed.contains(group(field));
+        self.reason(field, field).is_some() || !expressed
+    }
+
     /// The gravest of the reasons under `name` for omitting `field`; all of them, if several are as grave.
     fn reason(&self, name: &str, field: &str) -> Option<(String, Effect)> {
         let named = || self.omitted.iter().filter(|omitted| omitted.key == name);

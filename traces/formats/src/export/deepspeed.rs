@@ -102,6 +102,8 @@ fn zero(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
     let mut zero = Map::new();
     coverage.express(&["data_sharding", "mesh.shard"]);
     let stage = match plan.data_scheme().divides() {
+        // Groups of one rank divide nothing.
+        _ if plan.mesh.shard() == 1 => 0,
         Divided::Nothing => 0,
         Divided::Optimizer => 1,
         Divided::Gradients => 2,

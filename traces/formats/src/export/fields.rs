@@ -3,7 +3,6 @@
 use serde::Serialize;
 use std::fmt;
 use trainwright_spec::cluster::Node;
-use trainwright_spec::data::Divided;
 use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::text;
@@ -150,13 +149,7 @@ pub static FIELDS: &[Field] = &[
         key: "stack.overlap_gradient_reduction",
         value: |plan| json(&plan.stack.overlap_gradient_reduction),
     },
-    Field {
-        key: "stack.overlap_weight_gather",
-        value: |plan| {
-            let gathers = plan.data_scheme().divides() != Divided::Nothing;
-            json(&plan.stack.overlap_weight_gather).filter(|_| gathers)
-        },
-    },
+    Field { key: "stack.overlap_weight_gather", value: |plan| json(&plan.stack.overlap_weight_gather) },
     Field { key: "stack.bucket_parameters", value: |plan| text_of(plan.bucket_parameters()) },
     Field { key: "stack.vocabulary_multiple", value: |plan| text_of(plan.stack.vocabulary_multiple.value) },
     Field {

@@ -49,13 +49,25 @@ fn mesh(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
     let weights = divides == Divided::Weights;
     // Context ranks divide the weights as those of the fsdp axis do.
     let shard = if weights { (mesh.shard() / mesh.context).max(1) } else { 1 };
-    if divides == Divided::Gradients {
-        coverage.omit("data_sharding", "optimizer or weights are divided; here the optimizer");
+    if !["none", "zero1", "fsdp", "hsdp"].contains(&plan.data_sharding.as_str()) {
+        let what = if weights { "weights" } else { "the optimizer, if it is divided" };
+        coverage.omit("data_sharding", format!("optimizer or weights are divided; here {what}"));
     }
     if !weights && mesh.shard() < mesh.weight_copies() {
         coverage.omit("mesh.shard", "the whole data axis divides the optimizer");
     }
-    table.insert("shard_optimizer_over_data".into(), json!(!weights && divides != Divided::Nothing));
+    if mesh.shard() == 1 && plan.data_sharding != "none" {
+        coverage.omit("data_sharding", "groups of one rank divide nothing");
+        coverage.alter("mesh.shard", "groups of one rank divide nothing");
+    }
+    if !weights && mesh.context > 1 {
+        coverage.alter("data_sharding", "context ranks always divide the weights");
+        coverage.alter("mesh.shard", "context ranks always divide the weights");
+    }
+    if weights && !mesh.shard().is_multiple_of(mesh.context) {
+        coverage.omit("mesh.shard", "the context ranks all divide the weights");
+    }
+    table.insert("shard_optimizer_over_data".into(), json!(!weights && divides != Divided::Nothing && mesh.context == 1));
     let expert = mesh.expert.min(shard.max(1));
     coverage.express_if(expert == mesh.expert, "mesh.expert", "experts lie on ranks that divide weights");
     coverage.elsewhere("experts", "the model's configuration");

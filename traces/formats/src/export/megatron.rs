@@ -251,8 +251,10 @@ fn stack(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
         out.on("--overlap-grad-reduce", "ddp.overlap_grad_reduce");
     }
     let divides = out.0.iter().any(|argument| argument.flag == "--use-distributed-optimizer");
-    if stack.overlap_weight_gather && !divides {
-        coverage.omit("stack.overlap_weight_gather", "nothing is gathered");
+    if !divides {
+        // Without a distributed optimizer nothing is gathered, and the flag is refused.
+        let usual = stack.overlap_weight_gather == defaults.overlap_weight_gather;
+        coverage.express_if(usual, "stack.overlap_weight_gather", "nothing is gathered");
     } else if stack.overlap_weight_gather {
         out.on("--overlap-param-gather", "ddp.overlap_param_gather");
     }

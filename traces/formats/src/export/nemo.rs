@@ -2,8 +2,9 @@
 
 use super::coverage::Coverage;
 use super::megatron::choices;
-use super::megatron_bridge::of_precision;
+use super::megatron_bridge::of_recipe;
 use super::{ExportedFile, Exporter, Request};
+use trainwright_spec::optimizer::Moments;
 use trainwright_spec::precision::Precision;
 
 /// NeMo.
@@ -48,7 +49,7 @@ impl Exporter for NeMo {
             format!("trainer.devices={}", plan.cluster.node.gpus.value),
         ];
         let fields = choices(request, coverage).0.into_iter().filter_map(|argument| argument.field);
-        let of_recipe = |path: &str| of_precision(path) || path.starts_with("checkpoint.");
+        let of_recipe = |path: &str| of_recipe(path) || path.starts_with("checkpoint.");
         for (path, value) in fields.filter(|(path, _)| !of_recipe(path)) {
             let (section, field) = path.split_once('.').unwrap_or(("", path));
             let path = match section {
@@ -61,6 +62,9 @@ impl Exporter for NeMo {
             };
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
             lines.push(format!("{path}={}", text.replace("true", "True").replace("false", "False")));
+        }
+        if plan.state.moments != Moments::Fp32 {
+            coverage.omit("state.moments", "fp32: other types of them are no text");
         }
         let wide = super::fields::gradients(plan) == Precision::Fp32;
         if !wide && plan.job.precision.base() != Precision::Fp32 {

@@ -312,6 +312,9 @@ fn data(plan: &Plan, coverage: &mut Coverage, out: &mut Parallelism) {
             out.data_parallel_replicate_degree = mesh.data;
             out.data_parallel_shard_degree = 1;
             coverage.omit("data_sharding", "gradients are all-reduced");
+            if mesh.context > 1 {
+                coverage.alter("mesh.shard", "context ranks always divide the state");
+            }
         }
         "hsdp" => {
             out.data_parallel_shard_degree = fsdp_shard_ranks(plan, coverage);

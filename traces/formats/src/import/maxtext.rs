@@ -154,7 +154,8 @@ fn mesh(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     let shards = of("fsdp") * of("fsdp_transpose") * mesh.expert;
     mesh.data = shards * of("data");
     let optimizer = tables.flag("shard_optimizer_over_data")?;
-    let scheme = match (shards > 1, optimizer) {
+    // Context ranks divide the weights too.
+    let scheme = match (shards * plan.mesh.context > 1, optimizer) {
         (true, _) if of("data") > 1 => "hsdp",
         (true, _) => "fsdp",
         (false, true) => "zero1",
@@ -242,7 +243,8 @@ fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
         Some(_) => Some(Precision::Fp32),
         None => None,
     };
-    plan.state.gradients = given.filter(|gradients| *gradients != of_stack);
+    plan.state.gradients =
+        given.filter(|gradients| *gradients != of_stack || of_stack == Precision::Bf16);
     if tables.text("mu_dtype")?.as_deref() == Some("bfloat16") {
         plan.state.moments = Moments::Bf16;
     }

@@ -41,7 +41,7 @@ fn of_precision(request: &Request, recipe: &str) -> Result<Vec<(&'static str, &'
     let fp8 = |recipe| vec![("--bf16", ""), ("--fp8-format", "hybrid"), ("--fp8-recipe", recipe)];
     match recipe {
         "bf16_mixed" => Ok(vec![("--bf16", "")]),
-        "fp16_mixed" => Ok(vec![("--fp16", ""), ("--accumulate-allreduce-grads-in-fp32", "")]),
+        "fp16_mixed" => Ok(vec![("--fp16", "")]),
         "bf16_with_fp8_delayed_scaling_mixed" => Ok(fp8("delayed")),
         "bf16_with_fp8_current_scaling_mixed" => Ok(fp8("tensorwise")),
         "bf16_with_fp8_subchannel_scaling_mixed" => Ok(fp8("blockwise")),

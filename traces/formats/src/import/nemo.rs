@@ -52,7 +52,12 @@ impl Importer for NeMo {
         if !overrides && tables.get("model.tokenizer.type").is_some_and(|kind| kind == "GPT2BPETokenizer") {
             further.push(("--tokenizer-type", "GPT2BPETokenizer"));
         }
-        megatron_lm::read(request, &given.with(further))
+        let given = given.with(further);
+        // Said by the cluster, or read above.
+        for flag in ["--devices", "--num-nodes", "--precision", "--gradient-clip-val"] {
+            given.has(flag);
+        }
+        megatron_lm::read(request, &given)
     }
 }
 
