@@ -5,7 +5,9 @@ use crate::error::{CliError, Outcome};
 use crate::{inputs, output};
 use std::path::Path;
 use trainwright_formats::details::Details;
-use trainwright_formats::export::{CHANGES, Effect, Exported, ExportedFile, Request, exporter, write as write_plan};
+use trainwright_formats::export::{
+    CHANGES, Effect, Exported, ExportedFile, Request, exporter, write as write_plan,
+};
 use trainwright_spec::model::Model;
 
 /// Runs the command.
@@ -61,7 +63,8 @@ pub fn run(arguments: &ExportArguments) -> Result<Outcome, CliError> {
 
 /// An error if the files would train something else than the plan, or not run.
 fn refuse(exported: &Exported, tool: &str) -> Result<(), CliError> {
-    let faults: Vec<String> = exported.faults().iter().map(|fault| fault.to_string().replace(CHANGES, "")).collect();
+    let faults: Vec<String> =
+        exported.faults().iter().map(|fault| fault.to_string().replace(CHANGES, "")).collect();
     match faults.is_empty() {
         true => Ok(()),
         false => Err(CliError::Argument {

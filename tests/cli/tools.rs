@@ -16,7 +16,10 @@ fn a_plan_goes_to_megatron_and_comes_back() {
     assert_eq!(code, 0);
     assert!(stdout.contains("\n--tensor-model-parallel-size 2\n"), "{stdout}");
     let lines: Vec<&str> = stderr.lines().collect();
-    assert!(lines[0].starts_with("to be said elsewhere: cluster = 1 x 8 a100-80gb-sxm: the launcher"), "{stderr}");
+    assert!(
+        lines[0].starts_with("to be said elsewhere: cluster = 1 x 8 a100-80gb-sxm: the launcher"),
+        "{stderr}"
+    );
     // The first blocks of one stage alone cannot be said: as many of the other one are computed again.
     assert!(lines[1].starts_with("not expressible: stages.recompute"), "{stderr}");
     assert!(lines[1].ends_with("; the first 2 of each stage in full"), "{stderr}");
@@ -55,15 +58,23 @@ fn exports_run_or_refuse() {
     ] {
         let refused = folder.run(&format!("export plan.toml --to {tool} --out train.txt"));
         assert_eq!((refused.code, refused.stderr.lines().count()), (2, 1), "{}", refused.stderr);
-        assert!(refused.stderr.starts_with(&format!("error: `--to` is {tool}; its files would train something else")));
+        assert!(
+            refused
+                .stderr
+                .starts_with(&format!("error: `--to` is {tool}; its files would train something else"))
+        );
         assert!(refused.stderr.contains(reason), "{}", refused.stderr);
         assert!(!folder.path("train.txt").exists());
         let lossy = folder.run(&format!("export plan.toml --to {tool} --lossy --quiet"));
         assert_eq!((lossy.code, lossy.stderr.as_str()), (0, ""));
         assert!(lossy.stdout.contains("(this changes the training)"), "{}", lossy.stdout);
     }
-    let script = folder.run("export plan.toml --to slurm --quiet --set partition=gpu --set time=2:00:00").stdout;
-    assert!(script.contains("#SBATCH --partition=gpu\n") && script.contains("#SBATCH --time=2:00:00\n"), "{script}");
+    let script =
+        folder.run("export plan.toml --to slurm --quiet --set partition=gpu --set time=2:00:00").stdout;
+    assert!(
+        script.contains("#SBATCH --partition=gpu\n") && script.contains("#SBATCH --time=2:00:00\n"),
+        "{script}"
+    );
     let check = |arguments: &str, expected: &str| {
         let refused = folder.run(&format!("export plan.toml {arguments}"));
         assert_eq!((refused.code, refused.stderr.as_str()), (2, format!("error: {expected}\n").as_str()));
@@ -72,7 +83,10 @@ fn exports_run_or_refuse() {
     check("--to slurm --set nodes=4", &format!("`--set` is nodes=4; {known}"));
     check("--to slurm --set partition=", &format!("`--set` is partition=; {known}"));
     check("--to nemo --set a=b", "`--set` is a=b; nemo has no settings");
-    check("--to megatron-lm --model gpt2-xl", "`--model` is gpt2-xl; the plan has another model, gpt2-medium");
+    check(
+        "--to megatron-lm --model gpt2-xl",
+        "`--model` is gpt2-xl; the plan has another model, gpt2-medium",
+    );
 }
 
 /// What a stock file leaves open is said by `--set`, and what is taken otherwise is printed.

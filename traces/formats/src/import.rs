@@ -91,18 +91,17 @@ pub struct Imported {
 }
 
 /// Every tool. A new one is a file in `import/` and a line here.
-pub static IMPORTERS: &[&dyn Importer] =
-    &[
-        &megatron_lm::MegatronLm,
-        &megatron_bridge::MegatronBridge,
-        &nemo::NeMo,
-        &deepspeed::DeepSpeed,
-        &torchtitan::TorchTitan,
-        &accelerate::Accelerate,
-        &maxtext::MaxText,
-        &llm_foundry::LlmFoundry,
-        &nanotron::Nanotron,
-    ];
+pub static IMPORTERS: &[&dyn Importer] = &[
+    &megatron_lm::MegatronLm,
+    &megatron_bridge::MegatronBridge,
+    &nemo::NeMo,
+    &deepspeed::DeepSpeed,
+    &torchtitan::TorchTitan,
+    &accelerate::Accelerate,
+    &maxtext::MaxText,
+    &llm_foundry::LlmFoundry,
+    &nanotron::Nanotron,
+];
 
 /// The importer of that name.
 ///

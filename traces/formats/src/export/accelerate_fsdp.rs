@@ -95,7 +95,10 @@ fn fsdp(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
     for (key, value) in [
         ("fsdp_version", json!(2)),
         ("fsdp_auto_wrap_policy", json!("TRANSFORMER_BASED_WRAP")),
-        ("fsdp_reshard_after_forward", json!(plan.mesh.weight_copies() == 1 || plan.reshard() == Reshard::AfterForward)),
+        (
+            "fsdp_reshard_after_forward",
+            json!(plan.mesh.weight_copies() == 1 || plan.reshard() == Reshard::AfterForward),
+        ),
         ("fsdp_offload_params", json!(cpu)),
         ("fsdp_activation_checkpointing", json!(all_full)),
         ("fsdp_state_dict_type", json!("SHARDED_STATE_DICT")),

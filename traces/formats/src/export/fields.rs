@@ -44,7 +44,8 @@ pub const CHANGES: &str = " (this changes the training)";
 /// What another value of a field changes.
 pub fn effect(key: &str) -> Effect {
     let trains = ["job.", "model."].iter().any(|group| key.starts_with(group))
-        || ["experts.gate", "experts.capacity_factor", "offload.delayed_update", "stack.base_blocks"].contains(&key);
+        || ["experts.gate", "experts.capacity_factor", "offload.delayed_update", "stack.base_blocks"]
+            .contains(&key);
     if trains { Effect::Training } else { Effect::Speed }
 }
 

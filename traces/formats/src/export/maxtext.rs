@@ -67,7 +67,10 @@ fn mesh(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
     if weights && !mesh.shard().is_multiple_of(mesh.context) {
         coverage.omit("mesh.shard", "the context ranks all divide the weights");
     }
-    table.insert("shard_optimizer_over_data".into(), json!(!weights && divides != Divided::Nothing && mesh.context == 1));
+    table.insert(
+        "shard_optimizer_over_data".into(),
+        json!(!weights && divides != Divided::Nothing && mesh.context == 1),
+    );
     let expert = mesh.expert.min(shard.max(1));
     coverage.express_if(expert == mesh.expert, "mesh.expert", "experts lie on ranks that divide weights");
     coverage.elsewhere("experts", "the model's configuration");

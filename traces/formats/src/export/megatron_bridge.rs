@@ -47,7 +47,8 @@ impl Exporter for MegatronBridge {
             None => coverage.omit("job.precision", "no recipe of mixed precision has it"),
         }
         let gradients = super::fields::gradients(plan);
-        let usual = if plan.job.precision.base() == Precision::Fp16 { Precision::Fp16 } else { Precision::Fp32 };
+        let usual =
+            if plan.job.precision.base() == Precision::Fp16 { Precision::Fp16 } else { Precision::Fp32 };
         if gradients != usual && plan.job.precision.base() != Precision::Fp32 {
             coverage.omit("state.gradients", format!("{usual}, as the recipe of mixed precision has it"));
         }

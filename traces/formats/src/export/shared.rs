@@ -40,7 +40,8 @@ pub fn bucket(plan: &Plan, coverage: &mut Coverage) -> usize {
     if plan.bucket_parameters() as u64 >= smallest {
         return plan.bucket_parameters();
     }
-    let largest = blocks().map(|weights| weights.iter().map(on_rank).sum::<u64>()).max().unwrap_or(0) as usize;
+    let largest =
+        blocks().map(|weights| weights.iter().map(on_rank).sum::<u64>()).max().unwrap_or(0) as usize;
     coverage.slow("stack.bucket_parameters", format!("a block a bucket: {largest}"));
     largest
 }

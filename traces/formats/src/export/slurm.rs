@@ -68,7 +68,7 @@ srun --cpus-per-task={cores} torchrun --nnodes {nodes} --nproc-per-node {gpus} -
             cores = request
                 .settings
                 .get("cpus-per-task")
-                .map_or("\"$SLURM_CPUS_ON_NODE\"".into(), |cores| format!("{cores}")),
+                .map_or("\"$SLURM_CPUS_ON_NODE\"".into(), |cores| cores.to_string()),
             arguments = lines.join("\n"),
         );
         vec![ExportedFile { name: "train.sbatch".into(), text }]
@@ -102,7 +102,9 @@ fn site(request: &Request) -> String {
         }
     }
     if given("partition").is_none() {
-        lines.push("# The site's usual partition; sbatch --partition and --time replace what stands here.".into());
+        lines.push(
+            "# The site's usual partition; sbatch --partition and --time replace what stands here.".into(),
+        );
     }
     lines.join("\n")
 }

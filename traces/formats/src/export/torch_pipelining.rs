@@ -31,7 +31,14 @@ impl Exporter for TorchPipelining {
             coverage.elsewhere(group, "a schedule says only who does which pass of which stage when");
         }
         coverage.elsewhere("micro_batch", "the script's data loader");
-        for field in ["data_sharding", "sequence_parallel", "tensor_scheme", "context_scheme", "stages", "stages.recompute"] {
+        for field in [
+            "data_sharding",
+            "sequence_parallel",
+            "tensor_scheme",
+            "context_scheme",
+            "stages",
+            "stages.recompute",
+        ] {
             coverage.elsewhere(field, "a schedule says only who does which pass of which stage when");
         }
         let lists = plan.schedule().lists(plan.pipeline_shape());

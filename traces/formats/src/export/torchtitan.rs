@@ -139,7 +139,8 @@ fn model(request: &Request, coverage: &mut Coverage) -> ModelTable {
             coverage.express(&["model"]);
             flavors::check_positions(request, known, coverage);
             if plan.mesh.pipeline > 1 && !known.second_pipeline {
-                coverage.refuse("mesh.pipeline", format!("torchtitan 0.2 has no pipeline of {}", known.name.0));
+                coverage
+                    .refuse("mesh.pipeline", format!("torchtitan 0.2 has no pipeline of {}", known.name.0));
             }
             if request.details().further_predictions > 0 {
                 coverage.remark("no prediction of further tokens, as in the plan");
@@ -147,7 +148,10 @@ fn model(request: &Request, coverage: &mut Coverage) -> ModelTable {
             (known.name.0, known.name.1.to_string())
         }
         None => {
-            coverage.omit("model", "torchtitan has no flavor of this shape: one of this name is needed in its registry");
+            coverage.omit(
+                "model",
+                "torchtitan has no flavor of this shape: one of this name is needed in its registry",
+            );
             ("llama3", plan.model.name.clone())
         }
     };

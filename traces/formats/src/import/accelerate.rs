@@ -64,7 +64,10 @@ fn mesh(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     let processes = tables.count("num_processes", RANKS)?;
     let machines = tables.count("num_machines", RANKS)?;
     if let Some(processes) = processes.filter(|count| *count != plan.mesh.ranks()) {
-        tables.assume("num_processes", format!("{} instead of {processes}, as the cluster has", plan.mesh.ranks()));
+        tables.assume(
+            "num_processes",
+            format!("{} instead of {processes}, as the cluster has", plan.mesh.ranks()),
+        );
     }
     let _ = machines;
     let shards = ranks("dp_shard_size")?;
@@ -106,7 +109,8 @@ fn fsdp(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<bool, Spe
     };
     if scheme == "hsdp" && first {
         // A copy in each node.
-        plan.mesh.shard = Some(plan.cluster.node.gpus.value).filter(|ranks| *ranks < plan.mesh.weight_copies());
+        plan.mesh.shard =
+            Some(plan.cluster.node.gpus.value).filter(|ranks| *ranks < plan.mesh.weight_copies());
     }
     if plan.mesh.shard.is_some() {
         scheme = "hsdp";

@@ -156,9 +156,13 @@ fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     if tables.get(&key("overlap_comm")).is_some() {
         plan.stack.overlap_gradient_reduction = tables.flag(&key("overlap_comm"))?;
     }
-    let automatic = tables.is_auto(&key("reduce_bucket_size")).then_some(plan.model.hidden * plan.model.hidden);
-    if let Some(size) =
-        tables.count(&key("reduce_bucket_size"), BUCKET.or_zero())?.filter(|size| *size > 0).or(automatic).filter(|size| *size != plan.bucket_parameters())
+    let automatic =
+        tables.is_auto(&key("reduce_bucket_size")).then_some(plan.model.hidden * plan.model.hidden);
+    if let Some(size) = tables
+        .count(&key("reduce_bucket_size"), BUCKET.or_zero())?
+        .filter(|size| *size > 0)
+        .or(automatic)
+        .filter(|size| *size != plan.bucket_parameters())
     {
         let sourced = |value: usize| Sourced::new(value, "reduce_bucket_size");
         plan.stack.bucket_parameters = sourced(size);

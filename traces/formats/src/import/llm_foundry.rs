@@ -6,7 +6,8 @@ use serde_json::Value;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{HEADS, HIDDEN, KV_HEADS, LAYERS, SEQUENCES, TOKENS, VOCAB};
 use trainwright_spec::model::{
-    Activation, Attention, Block, BlockRun, Embedding, FeedForward, Head, Mask, Mlp, Model, Norm, Position, preset,
+    Activation, Attention, Block, BlockRun, Embedding, FeedForward, Head, Mask, Mlp, Model, Norm, Position,
+    preset,
 };
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
@@ -53,7 +54,11 @@ fn model(tables: &Tables, request: &Request, sequence: usize) -> Result<Model, S
         let name = source.as_deref().unwrap_or(&kind);
         let short = name.rsplit('/').next().unwrap_or(name).to_lowercase();
         return preset::preset(&short).map_err(|_| {
-            request.bad_text("model.pretrained_model_name_or_path", name, "a model of the catalog; others by --model")
+            request.bad_text(
+                "model.pretrained_model_name_or_path",
+                name,
+                "a model of the catalog; others by --model",
+            )
         });
     }
     let needed = |key: &str, limit: trainwright_spec::limits::Count| {
@@ -117,7 +122,8 @@ fn model(tables: &Tables, request: &Request, sequence: usize) -> Result<Model, S
 
 fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
     let batch = tables.count("global_train_batch_size", SEQUENCES)?;
-    plan.job.global_batch = batch.ok_or_else(|| request.missing("global_train_batch_size", "sequences in a step"))?;
+    plan.job.global_batch =
+        batch.ok_or_else(|| request.missing("global_train_batch_size", "sequences in a step"))?;
     let of_rank = (plan.job.global_batch / plan.mesh.data).max(1);
     let micro = match tables.is_auto("device_train_microbatch_size") {
         true => None,
@@ -136,13 +142,17 @@ fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecEr
         None | Some("amp_bf16") => Precision::Bf16,
         Some("amp_fp16") => Precision::Fp16,
         Some("amp_fp8") => Precision::Fp8,
-        Some(other) => return Err(request.bad_text("precision", other, "fp32, amp_bf16, amp_fp16 or amp_fp8")),
+        Some(other) => {
+            return Err(request.bad_text("precision", other, "fp32, amp_bf16, amp_fp16 or amp_fp8"));
+        }
     };
     plan.job.optimizer = match tables.text("optimizer.name")?.as_deref() {
         None | Some("decoupled_adamw" | "adamw") => "adamw".into(),
         Some("adam") => "adam".into(),
         Some("decoupled_sgdw" | "sgd") => "sgd".into(),
-        Some(other) => return Err(request.bad_text("optimizer.name", other, "decoupled_adamw, adamw, adam or sgd")),
+        Some(other) => {
+            return Err(request.bad_text("optimizer.name", other, "decoupled_adamw, adamw, adam or sgd"));
+        }
     };
     let limit = tables.number("algorithms.gradient_clipping.clipping_threshold")?;
     plan.job.gradient_clipping = limit.is_some_and(|limit| limit > 0.0);

@@ -6,7 +6,9 @@ use super::{Imported, Importer, Request, even, named, shard, stages};
 use crate::export::MAXTEXT_MODELS;
 use serde_json::Value;
 use trainwright_spec::error::SpecError;
-use trainwright_spec::limits::{HEAD_DIM, HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, RANKS, SEQUENCES, TOKENS, VOCAB};
+use trainwright_spec::limits::{
+    HEAD_DIM, HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, RANKS, SEQUENCES, TOKENS, VOCAB,
+};
 use trainwright_spec::model::{Model, hf, preset};
 use trainwright_spec::optimizer::Moments;
 use trainwright_spec::plan::{Plan, Recompute};
@@ -18,7 +20,15 @@ pub struct MaxText;
 
 /// The axes of its mesh that a plan has, and those that share the weights as `fsdp` does.
 const AXES: [&str; 9] = [
-    "data", "fsdp", "fsdp_transpose", "expert", "context", "sequence", "tensor", "tensor_sequence", "pipeline",
+    "data",
+    "fsdp",
+    "fsdp_transpose",
+    "expert",
+    "context",
+    "sequence",
+    "tensor",
+    "tensor_sequence",
+    "pipeline",
 ];
 
 impl Importer for MaxText {
@@ -72,7 +82,8 @@ fn model(tables: &Tables, request: &Request) -> Result<Model, SpecError> {
 
 /// The model that sizes describe; missing ones are those of `base.yml`.
 fn described(tables: &Tables, request: &Request) -> Result<Model, SpecError> {
-    let count = |key: &str, usual: usize, limit| Ok::<usize, SpecError>(tables.count(key, limit)?.unwrap_or(usual));
+    let count =
+        |key: &str, usual: usize, limit| Ok::<usize, SpecError>(tables.count(key, limit)?.unwrap_or(usual));
     let number = |key: &str, usual: f64| Ok::<f64, SpecError>(tables.number(key)?.unwrap_or(usual));
     let block = tables.text("decoder_block")?.unwrap_or_else(|| "llama2".into());
     let family = match block.as_str() {
@@ -183,7 +194,7 @@ fn batch(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
     let of_device = of_device.unwrap_or(12.0);
     let steps = tables.count("gradient_accumulation_steps", SEQUENCES)?.unwrap_or(1);
     let at_once = of_device * plan.mesh.ranks() as f64;
-    if at_once.fract() != 0.0 || at_once < 1.0 || at_once > 1e7 {
+    if at_once.fract() != 0.0 || !(1.0..=1e7).contains(&at_once) {
         let allowed = format!("times the {} devices it must be a whole number", plan.mesh.ranks());
         return Err(request.bad("per_device_batch_size", of_device, allowed));
     }
@@ -243,8 +254,7 @@ fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
         Some(_) => Some(Precision::Fp32),
         None => None,
     };
-    plan.state.gradients =
-        given.filter(|gradients| *gradients != of_stack || of_stack == Precision::Bf16);
+    plan.state.gradients = given.filter(|gradients| *gradients != of_stack || of_stack == Precision::Bf16);
     if tables.text("mu_dtype")?.as_deref() == Some("bfloat16") {
         plan.state.moments = Moments::Bf16;
     }

@@ -46,6 +46,8 @@ fn of_precision(request: &Request, recipe: &str) -> Result<Vec<(&'static str, &'
         "bf16_with_fp8_current_scaling_mixed" => Ok(fp8("tensorwise")),
         "bf16_with_fp8_subchannel_scaling_mixed" => Ok(fp8("blockwise")),
         "bf16_with_mxfp8_mixed" => Ok(fp8("mxfp8")),
-        other => Err(request.bad_text("mixed_precision", other, "bf16_mixed, fp16_mixed or bf16_with_…_mixed")),
+        other => {
+            Err(request.bad_text("mixed_precision", other, "bf16_mixed, fp16_mixed or bf16_with_…_mixed"))
+        }
     }
 }

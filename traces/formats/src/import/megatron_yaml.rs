@@ -100,10 +100,12 @@ fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         // 1e0 and 8.0 are whole numbers to people.
-        Value::Number(number) => match number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 1e15) {
-            Some(whole) => format!("{whole:.0}"),
-            None => number.to_string(),
-        },
+        Value::Number(number) => {
+            match number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 1e15) {
+                Some(whole) => format!("{whole:.0}"),
+                None => number.to_string(),
+            }
+        }
         other => other.to_string(),
     }
 }

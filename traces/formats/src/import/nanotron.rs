@@ -34,7 +34,8 @@ impl Importer for Nanotron {
         };
         let in_file = tables.count("tokens.sequence_length", TOKENS)?;
         let sequence = request.sequence.or(in_file);
-        let sequence = sequence.ok_or_else(|| request.missing("tokens.sequence_length", "tokens in a sequence"))?;
+        let sequence =
+            sequence.ok_or_else(|| request.missing("tokens.sequence_length", "tokens in a sequence"))?;
         let mut plan = request.blank(model, sequence);
         mesh(&tables, request, &mut plan)?;
         job(&tables, request, &mut plan)?;
@@ -125,7 +126,9 @@ fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecEr
     plan.job.optimizer = match tables.text("optimizer.optimizer_factory.name")?.as_deref() {
         None | Some("adamW") => "adamw".into(),
         Some("sgd") => "sgd".into(),
-        Some(other) => return Err(request.bad_text("optimizer.optimizer_factory.name", other, "adamW or sgd")),
+        Some(other) => {
+            return Err(request.bad_text("optimizer.optimizer_factory.name", other, "adamW or sgd"));
+        }
     };
     let scheme = match tables.count("optimizer.zero_stage", RANKS.or_zero())?.unwrap_or(0) {
         0 => "none",

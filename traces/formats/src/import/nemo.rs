@@ -22,7 +22,8 @@ impl Importer for NeMo {
     }
 
     fn draft(&self, request: &Request) -> Result<Imported, SpecError> {
-        let lines = || request.text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines =
+            || request.text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let overrides = lines().all(|line| line.contains('=') && !line.contains(": "));
         let tables = match overrides {
             true => {

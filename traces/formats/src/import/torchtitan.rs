@@ -45,7 +45,10 @@ impl Importer for TorchTitan {
         mesh(&tables, request, &mut plan)?;
         data(&tables, request, &mut plan)?;
         job(&tables, request, &mut plan)?;
-        if plan.mesh.tensor > 1 && plan.stack.overlap_tensor_pieces && plan.job.precision.quantisation().is_some() {
+        if plan.mesh.tensor > 1
+            && plan.stack.overlap_tensor_pieces
+            && plan.job.precision.quantisation().is_some()
+        {
             tables.assume("parallelism.enable_async_tensor_parallel", "false with products in 8 bits");
             plan.stack.overlap_tensor_pieces = false;
         }

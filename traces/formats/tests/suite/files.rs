@@ -209,7 +209,8 @@ fn registries_have_names_and_summaries() {
     for tool in EXPORTERS {
         assert!(!tool.summary().is_empty() && !tool.source().is_empty(), "{}", tool.name());
         let exported = export(&plan, *tool);
-        let omitted = |kind: fn(Effect) -> bool| exported.omissions.iter().any(|omission| kind(omission.effect));
+        let omitted =
+            |kind: fn(Effect) -> bool| exported.omissions.iter().any(|omission| kind(omission.effect));
         let says = |title: &str| exported.files[0].text.contains(title);
         let has_comment = tool.comment().is_none()
             || says("Not said here") == omitted(|effect| effect != Effect::Elsewhere)

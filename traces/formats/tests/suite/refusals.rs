@@ -68,11 +68,8 @@ fn maxtext_pipelines_have_as_many_layers_as_the_model() {
     let mut plan = plan_of("llama-3-8b", Mesh::new(1, 6, 4), &[6, 5, 5, 5, 5, 6]);
     plan.schedule = "gpipe".into();
     plan.job.global_batch = 4 * 2 * 6;
-    let lines = [
-        "num_layers_per_pipeline_stage: 5",
-        "num_pipeline_repeats: 1",
-        "pipeline_parallel_layers: 30",
-    ];
+    let lines =
+        ["num_layers_per_pipeline_stage: 5", "num_pipeline_repeats: 1", "pipeline_parallel_layers: 30"];
     check_lines(&text(&plan, "maxtext"), &lines);
     assert_eq!(faults(&plan, "maxtext"), "");
     // Equal stages leave nothing over.
@@ -92,7 +89,10 @@ fn mixtral_is_no_dense_llama() {
     plan.model.name = "config.json".into();
     check_lines(&text(&plan, "maxtext"), &["model_name: mixtral-8x7b"]);
     plan.model.hidden = 2048;
-    check_lines(&text(&plan, "maxtext"), &["decoder_block: mixtral", "num_experts: 8", "num_experts_per_tok: 2"]);
+    check_lines(
+        &text(&plan, "maxtext"),
+        &["decoder_block: mixtral", "num_experts: 8", "num_experts_per_tok: 2"],
+    );
     for tool in ["torchtitan", "torchtitan-python"] {
         assert!(faults(&plan, tool).contains("no flavor of this shape"), "{tool}");
     }
@@ -153,7 +153,8 @@ fn zero1_is_not_gathered_twice() {
 fn accelerate_has_no_pipeline() {
     let plan = plan_of("llama-3-8b", Mesh::new(2, 2, 8), &[16, 16]);
     assert!(faults(&plan, "accelerate-fsdp").contains("no pipeline: its ranks divide weights here"));
-    let lines = ["num_processes: 32", "parallelism_config_dp_shard_size: 16", "parallelism_config_tp_size: 2"];
+    let lines =
+        ["num_processes: 32", "parallelism_config_dp_shard_size: 16", "parallelism_config_tp_size: 2"];
     check_lines(&text(&plan, "accelerate-fsdp"), &lines);
 }
 
@@ -224,7 +225,10 @@ fn batch_scripts_say_what_a_site_needs() {
         request.settings.insert(key.into(), value.into());
     }
     let script = write(&request, exporter("slurm").unwrap()).files.remove(0).text;
-    check_lines(&script, &["#SBATCH --partition=gpu", "#SBATCH --time=04:00:00", "srun --cpus-per-task=96 torchrun"]);
+    check_lines(
+        &script,
+        &["#SBATCH --partition=gpu", "#SBATCH --time=04:00:00", "srun --cpus-per-task=96 torchrun"],
+    );
     // Megatron-FSDP wants several queues, and its own format of checkpoints.
     let fsdp = Plan { data_sharding: "fsdp".into(), ..plan };
     let lines = ["unset CUDA_DEVICE_MAX_CONNECTIONS", "--ckpt-format fsdp_dtensor", "!CONNECTIONS=1"];

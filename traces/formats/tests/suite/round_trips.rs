@@ -136,7 +136,10 @@ fn torchtitan_reads_its_exports() {
 fn megatron_bridge_and_nemo_read_their_exports() {
     let names = &["gpt2", "llama-3-8b", "mixtral-8x7b"];
     for tool in ["megatron-bridge", "nemo"] {
-        complete_round_trips(tool, names, true, 200, |plan| Extra { model: Some(&plan.model), sequence: None });
+        complete_round_trips(tool, names, true, 200, |plan| Extra {
+            model: Some(&plan.model),
+            sequence: None,
+        });
     }
 }
 
@@ -144,7 +147,10 @@ fn megatron_bridge_and_nemo_read_their_exports() {
 fn maxtext_reads_its_exports() {
     let names = &["llama-2-7b", "llama-3-8b", "mixtral-8x7b", "qwen3-8b"];
     complete_round_trips("maxtext", names, false, 200, |_| Extra { model: None, sequence: None });
-    complete_round_trips("maxtext", names, true, 100, |plan| Extra { model: Some(&plan.model), sequence: None });
+    complete_round_trips("maxtext", names, true, 100, |plan| Extra {
+        model: Some(&plan.model),
+        sequence: None,
+    });
 }
 
 #[test]
@@ -171,7 +177,8 @@ fn every_exporter_knows_what_its_files_say() {
         let run = TestRunner::new(config.clone()).run(&plans(names, full), |plan| {
             for tool in EXPORTERS {
                 let exported = export(&plan, *tool);
-                let told: Vec<String> = exported.omissions.iter().map(|omission| omission.to_string()).collect();
+                let told: Vec<String> =
+                    exported.omissions.iter().map(|omission| omission.to_string()).collect();
                 let silent = told.iter().find(|fault| fault.contains("when it is read back"));
                 assert_eq!(silent, None, "{}\n{}", tool.name(), exported.files[0].text);
             }

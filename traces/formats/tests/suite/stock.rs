@@ -12,7 +12,14 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/stock");
 /// What a plan is, in a line.
 fn line(plan: &Plan) -> String {
     let mesh = &plan.mesh;
-    let mut line = format!("{} parameters, {} blocks, t{} p{} d{}", plan.model.parameters(), plan.model.layers(), mesh.tensor, mesh.pipeline, mesh.data);
+    let mut line = format!(
+        "{} parameters, {} blocks, t{} p{} d{}",
+        plan.model.parameters(),
+        plan.model.layers(),
+        mesh.tensor,
+        mesh.pipeline,
+        mesh.data
+    );
     if mesh.context > 1 {
         write!(line, " c{}", mesh.context).unwrap();
     }
@@ -20,7 +27,12 @@ fn line(plan: &Plan) -> String {
         write!(line, " e{}", mesh.expert).unwrap();
     }
     let job = &plan.job;
-    write!(line, ", {} x {} tokens by {}, {} {}", job.global_batch, job.sequence, plan.micro_batch, job.precision, plan.data_sharding).unwrap();
+    write!(
+        line,
+        ", {} x {} tokens by {}, {} {}",
+        job.global_batch, job.sequence, plan.micro_batch, job.precision, plan.data_sharding
+    )
+    .unwrap();
     let all: Vec<Recompute> = plan.stages.iter().flat_map(|stage| stage.0.clone()).collect();
     if all[0] != Recompute::None {
         write!(line, ", recompute {}", all[0]).unwrap();

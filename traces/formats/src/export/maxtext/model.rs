@@ -31,6 +31,9 @@ pub(crate) const MODELS: &[(&str, &str)] = &[
     ("qwen3-235b-a22b", "qwen3-235b-a22b"),
 ];
 
+/// Those whose vocabulary is not the published one, with it.
+const PADDED: &[(&str, usize)] = &[("gemma-7b", 256_128), ("gemma2-27b", 256_128), ("gpt3-175b", 50_304)];
+
 /// The name in MaxText of the catalog's model with this shape.
 fn name_of(model: &Model) -> Option<&'static str> {
     let equal = |(known, _): &&(&str, &str)| {
@@ -45,6 +48,12 @@ pub fn settings(request: &Request, coverage: &mut Coverage, table: &mut Map<Stri
     coverage.express(&["model"]);
     if let Some(name) = name_of(model) {
         table.insert("model_name".into(), json!(name));
+        if model.dropout {
+            coverage.refuse("model.dropout", "its configuration drops nothing out");
+        }
+        if let Some((_, vocabulary)) = PADDED.iter().find(|(padded, _)| *padded == name) {
+            coverage.remark(format!("the vocabulary of {name} is padded to {vocabulary}"));
+        }
         match request.details().rope_scaling {
             RopeScaling::Llama { factor: 8.0 } => drop(table.insert("rope_type".into(), json!("llama3.1"))),
             RopeScaling::Llama { .. } | RopeScaling::Linear { .. } => {
@@ -119,9 +128,13 @@ fn lacking(request: &Request) -> Vec<&'static str> {
         Mlp::Dense(mlp) => mlp,
         Mlp::Experts(experts) => &experts.expert,
     };
-    let softmax = details.router.is_none_or(|router| !router.sigmoid && router.normalised && router.scaling == 1.0);
+    let softmax =
+        details.router.is_none_or(|router| !router.sigmoid && router.normalised && router.scaling == 1.0);
     let checks = [
-        (block.norm == Norm::RmsNorm && block.norms == 2 && !block.parallel, "blocks with two RMSNorms in a row"),
+        (
+            block.norm == Norm::RmsNorm && block.norms == 2 && !block.parallel,
+            "blocks with two RMSNorms in a row",
+        ),
         (block.cross_attention.is_none(), "decoders alone"),
         (attention.latent.is_none() && !attention.qk_norm, "plain attention"),
         (attention.value_head_dim == attention.head_dim, "values as wide as keys"),

@@ -74,7 +74,8 @@ fn positions(request: &Request, details: &Details, coverage: &mut Coverage, out:
                 out.set("--yarn-beta-fast", yarn.beta_fast, "");
                 out.set("--yarn-beta-slow", yarn.beta_slow, "");
             } else if (yarn.original, yarn.beta_fast, yarn.beta_slow) != LATENT_YARN {
-                coverage.refuse("model.blocks", "YaRN of latent attention has β 32 and 1 over 4,096 positions");
+                coverage
+                    .refuse("model.blocks", "YaRN of latent attention has β 32 and 1 over 4,096 positions");
             }
         }
         RopeScaling::Linear { factor } => {

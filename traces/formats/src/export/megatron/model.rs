@@ -116,7 +116,8 @@ fn windows(model: &Model, out: &mut Arguments) {
 fn list(runs: Vec<(u8, usize)>) -> String {
     let layers: Vec<String> =
         runs.iter().flat_map(|(value, count)| std::iter::repeat_n(value.to_string(), *count)).collect();
-    let repeats = |period: &usize| (*period..layers.len()).all(|layer| layers[layer] == layers[layer - period]);
+    let repeats =
+        |period: &usize| (*period..layers.len()).all(|layer| layers[layer] == layers[layer - period]);
     let period = (1..=layers.len() / 2).filter(|period| layers.len().is_multiple_of(*period)).find(repeats);
     match period {
         Some(period) if period > 1 => {

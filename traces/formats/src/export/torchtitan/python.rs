@@ -49,7 +49,10 @@ impl Exporter for TorchTitanPython {
             coverage.express(&["model"]);
             positions(request, flavor, coverage);
         } else {
-            coverage.omit("model", "torchtitan has no flavor of this shape: one of this name is needed in its registry");
+            coverage.omit(
+                "model",
+                "torchtitan has no flavor of this shape: one of this name is needed in its registry",
+            );
         }
         let (module, kind) = flavor.map_or(("llama3", plan.model.name.as_str()), |flavor| flavor.name);
         let checkpoint = checkpoint(super::checkpoint(plan, coverage), coverage);
@@ -71,7 +74,10 @@ impl Exporter for TorchTitanPython {
         text += "        optimizer=default_adamw(lr=3e-4),\n";
         text += "        dataloader=HuggingFaceTextDataLoader.Config(dataset=\"c4_test\"),\n";
         text += &call("training=TrainingConfig", &training_arguments(&training));
-        text += &call("parallelism=ParallelismConfig", &arguments(&parallelism, &["enable_async_tensor_parallel"]));
+        text += &call(
+            "parallelism=ParallelismConfig",
+            &arguments(&parallelism, &["enable_async_tensor_parallel"]),
+        );
         if parallelism.enable_async_tensor_parallel {
             text += "        compile=CompileConfig(enable=True, enable_async_tensor_parallel=True),\n";
         }
@@ -103,7 +109,9 @@ fn imports(module: &str, checkpoint: &str) -> String {
         "from torchtitan.components.quantization import Float8LinearConverter, MXFP8LinearConverter".into(),
         "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig".into(),
     ];
-    lines.extend(policy.map(|name| format!("from torchtitan.distributed.activation_checkpoint import {name}")));
+    lines.extend(
+        policy.map(|name| format!("from torchtitan.distributed.activation_checkpoint import {name}")),
+    );
     lines.push("from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader".into());
     lines.push("from torchtitan.models.common.config_utils import decoder_vocab_size".into());
     lines.push(format!("from torchtitan.models.{module} import model_registry"));
@@ -121,7 +129,8 @@ fn model(request: &Request, kind: &str, flavor: Option<&Flavor>, backend: Option
         Precision::MxFp8 => Some("MXFP8LinearConverter"),
         _ => None,
     };
-    arguments.extend(converter.map(|name| format!("converters=[{name}.Config(model_compile_enabled=False)]")));
+    arguments
+        .extend(converter.map(|name| format!("converters=[{name}.Config(model_compile_enabled=False)]")));
     let further = request.details().further_predictions;
     if further > 0 && flavor.is_some_and(|flavor| flavor.name.0 == "deepseek_v3") {
         arguments.push(format!("num_mtp_layers={further}"));
@@ -144,7 +153,10 @@ fn model(request: &Request, kind: &str, flavor: Option<&Flavor>, backend: Option
     }
     if !changes.is_empty() {
         text += "    for layer in model_spec.model.layers:\n";
-        text += &format!("        layer.attention.rope = replace(layer.attention.rope, {})\n", changes.join(", "));
+        text += &format!(
+            "        layer.attention.rope = replace(layer.attention.rope, {})\n",
+            changes.join(", ")
+        );
     }
     text
 }
@@ -182,7 +194,9 @@ fn literal(value: &Value) -> String {
         Value::Bool(false) => "False".into(),
         // The head is called so from this version on.
         Value::String(text) if text == "output" => "\"lm_head\"".into(),
-        Value::Array(values) => format!("[{}]", values.iter().map(literal).collect::<Vec<String>>().join(", ")),
+        Value::Array(values) => {
+            format!("[{}]", values.iter().map(literal).collect::<Vec<String>>().join(", "))
+        }
         other => other.to_string(),
     }
 }

@@ -104,12 +104,17 @@ fn vocabulary(request: &Request, given: &Arguments) -> Result<usize, SpecError> 
             return Ok(size);
         }
     }
-    let of_gpt_2 = given.text("--tokenizer-type").map_or(given.has("--merge-file"), |kind| kind == "GPT2BPETokenizer");
+    let of_gpt_2 =
+        given.text("--tokenizer-type").map_or(given.has("--merge-file"), |kind| kind == "GPT2BPETokenizer");
     let of_llama_2 = given.text("--tokenizer-type") == Some("Llama2Tokenizer");
     let (size, of) = match (of_gpt_2, of_llama_2) {
         (true, _) => (50_257, "GPT-2's tokenizer"),
         (_, true) => (32_000, "LLaMA 2's tokenizer"),
-        _ => return Err(request.missing("--vocab-size", format!("{}; or --set vocab-size=N", VOCAB.expected()))),
+        _ => {
+            return Err(
+                request.missing("--vocab-size", format!("{}; or --set vocab-size=N", VOCAB.expected()))
+            );
+        }
     };
     given.assume("--vocab-size", format!("{size} ({of})"));
     Ok(size)

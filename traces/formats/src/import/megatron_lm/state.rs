@@ -1,7 +1,7 @@
 //! The training state: how it is divided among ranks, its precision, and its offload.
 
-use super::super::{Request, shard};
 use super::super::arguments::Arguments;
+use super::super::{Request, shard};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{LAYERS, RANKS};
 use trainwright_spec::optimizer::{MasterWeights, Moments};

@@ -27,7 +27,9 @@ pub fn tables(request: &Request) -> Result<Value, SpecError> {
     let names = || functions.keys().cloned().collect::<Vec<String>>().join(", ");
     let name = match (named, functions.len()) {
         (Some(name), _) if functions.contains_key(name) => name.to_string(),
-        (Some(name), _) => return Err(request.bad_text("config", name, format!("a function of {}", names()))),
+        (Some(name), _) => {
+            return Err(request.bad_text("config", name, format!("a function of {}", names())));
+        }
         (None, 1) => functions.keys().next().cloned().unwrap_or_default(),
         (None, _) => return Err(request.missing("config", format!("--set config=NAME, one of {}", names()))),
     };
@@ -54,7 +56,9 @@ fn functions(text: &str) -> BTreeMap<String, String> {
         }
     }
     functions.extend(current);
-    functions.retain(|_, body| body.contains("Trainer.Config") || body.contains("config = ") || body.contains("config."));
+    functions.retain(|_, body| {
+        body.contains("Trainer.Config") || body.contains("config = ") || body.contains("config.")
+    });
     functions
 }
 
@@ -70,11 +74,12 @@ fn read(text: &str, functions: &BTreeMap<String, String>, name: &str, root: &mut
         set(root, "model.flavor", flavor);
         set(root, "model.name", Value::String(module(text, name)));
     }
-    let converters: Vec<&str> = [("Float8Linear", "quantize.linear.float8"), ("MXFP8Linear", "quantize.linear.mx")]
-        .into_iter()
-        .filter(|(class, _)| body.contains(&format!("{class}Converter")))
-        .map(|(_, name)| name)
-        .collect();
+    let converters: Vec<&str> =
+        [("Float8Linear", "quantize.linear.float8"), ("MXFP8Linear", "quantize.linear.mx")]
+            .into_iter()
+            .filter(|(class, _)| body.contains(&format!("{class}Converter")))
+            .map(|(_, name)| name)
+            .collect();
     if !converters.is_empty() {
         set(root, "model.converters", json!(converters));
     }
@@ -90,7 +95,9 @@ fn read(text: &str, functions: &BTreeMap<String, String>, name: &str, root: &mut
     if compile.iter().any(|argument| argument.replace(' ', "") == "enable_async_tensor_parallel=True") {
         set(root, "parallelism.enable_async_tensor_parallel", Value::Bool(true));
     }
-    let policy = ["FullAC.Config(", "SelectiveAC.Config(", "activation_checkpoint=None"].iter().position(|name| body.contains(name));
+    let policy = ["FullAC.Config(", "SelectiveAC.Config(", "activation_checkpoint=None"]
+        .iter()
+        .position(|name| body.contains(name));
     // Without one it is selective.
     let mode = match policy {
         Some(0) => "full",
@@ -119,7 +126,7 @@ fn module(text: &str, function: &str) -> String {
         rest.strip_suffix(" import model_registry")
     });
     let known = || FLAVORS.iter().map(|flavor| flavor.name.0).find(|name| function.starts_with(name));
-    imported.or_else(known).unwrap_or("llama3").to_string()
+    imported.or_else(known).unwrap_or(function).to_string()
 }
 
 /// The arguments of the first call, split at its commas.
