@@ -305,12 +305,17 @@ fn data(plan: &Plan, coverage: &mut Coverage, out: &mut Parallelism) {
                 coverage.alter("mesh.shard", "context ranks always divide the state");
             }
         }
+        "fsdp" if plan.data.reshard == Some(Reshard::AfterStep) && mesh.pipeline > 1 => {
+            out.fsdp_reshard_after_forward = "never";
+            coverage.express(&["data.reshard"]);
+        }
         "fsdp" => {}
         "zero2-fsdp" => out.fsdp_reshard_after_forward = "never",
         // Weights are whole in a step: they are gathered once and kept.
         "zero1" | "zero2" => {
             out.fsdp_reshard_after_forward = "never";
             coverage.omit("data_sharding", "fsdp that keeps gathered weights");
+            coverage.alter("data.reshard", "gathered weights are kept");
         }
         "horovod" | "parameter-server" => {
             out.data_parallel_replicate_degree = mesh.data;

@@ -7,6 +7,7 @@ use super::tables::Tables;
 use super::{Imported, Importer, Request, stages};
 use crate::export::{FLAVORS, NO_LIMIT, SCHEDULES as NAMES};
 use serde_json::Value;
+use trainwright_spec::data::Reshard;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{LAYERS, RANKS, SEQUENCES, TOKENS};
 use trainwright_spec::model::{Model, preset};
@@ -133,10 +134,14 @@ fn data(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     // Context ranks divide the state too.
     let scheme = match (copies, shard * plan.mesh.context) {
         (_, 1) => "none",
-        (1, _) if always => "fsdp",
+        (1, _) if always || with_pipeline => "fsdp",
         (1, _) => "zero2-fsdp",
         _ => "hsdp",
     };
+    // Microbatches that are in flight together share the weights that are kept.
+    if scheme == "fsdp" && !always {
+        plan.data.reshard = Some(Reshard::AfterStep);
+    }
     plan.data_sharding = scheme.into();
     if scheme == "hsdp" {
         plan.mesh.shard = Some(shard * plan.mesh.context);
