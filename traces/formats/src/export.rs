@@ -34,6 +34,7 @@ pub use fields::{CHANGES, Effect, FIELDS, Field, Omission};
 
 use crate::details::Details;
 use coverage::Coverage;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use trainwright_spec::catalog::nearest;
 use trainwright_spec::error::SpecError;
@@ -178,5 +179,25 @@ pub fn write(request: &Request, exporter: &dyn Exporter) -> Exported {
         let at = if main.text.starts_with("#!") { main.text.find('\n').map_or(0, |end| end + 1) } else { 0 };
         main.text.insert_str(at, &head);
     }
-    Exported { files, omissions, remarks }
+    let exported = Exported { files, omissions, remarks };
+    match exporter.comment() {
+        Some(_) => exported,
+        None => told_in_json(exported),
+    }
 }
+
+/// JSON has no comments: what changes the training is a key that its tool does not read.
+fn told_in_json(mut exported: Exported) -> Exported {
+    let faults: Vec<String> = exported.faults().iter().map(|fault| fault.to_string()).collect();
+    if let Some(main) = exported.files.first_mut()
+        && !faults.is_empty()
+        && let Ok(Value::Object(mut table)) = serde_json::from_str(&main.text)
+    {
+        table.insert(JSON_COMMENT.into(), faults.into());
+        main.text = serde_json::to_string_pretty(&table).expect("a table with text keys") + "\n";
+    }
+    exported
+}
+
+/// The key of remarks in JSON.
+pub(crate) const JSON_COMMENT: &str = "_comment";

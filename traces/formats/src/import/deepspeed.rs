@@ -2,6 +2,7 @@
 
 use super::tables::Tables;
 use super::{Imported, Importer, Request, even, offload_undivided, shard, stages};
+use crate::export::JSON_COMMENT;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{BUCKET, LAYERS, RANKS, SEQUENCES};
 use trainwright_spec::plan::{Plan, Recompute};
@@ -27,6 +28,7 @@ impl Importer for DeepSpeed {
 
     fn draft(&self, request: &Request) -> Result<Imported, SpecError> {
         let tables = Tables::from_json(request)?;
+        tables.get(JSON_COMMENT);
         let (model, sequence) = (request.given_model("DeepSpeed")?, request.given_sequence("DeepSpeed")?);
         let mut plan = request.blank(model, sequence);
         parallel(&tables, request, &mut plan)?;

@@ -71,13 +71,30 @@ fn model(tables: &Tables, request: &Request) -> Result<Model, SpecError> {
     }
     let Some(name) = name else { return described.expect("there is no name").map(named) };
     match MAXTEXT_MODELS.iter().find(|(_, other)| *other == name) {
-        Some((known, _)) => preset::preset(known),
+        Some((known, _)) => resized(tables, request, preset::preset(known)?),
         None => {
             let known: Vec<&str> = MAXTEXT_MODELS.iter().map(|(_, other)| *other).collect();
             let allowed = format!("known are {}; others by --model", known.join(", "));
             Err(request.bad("model_name", quoted(&name), allowed))
         }
     }
+}
+
+/// A named model with another number of layers, the only size that may stand beside the name.
+fn resized(tables: &Tables, request: &Request, mut model: Model) -> Result<Model, SpecError> {
+    for key in ["base_emb_dim", "base_num_query_heads", "base_num_kv_heads", "base_mlp_dim", "head_dim"] {
+        if let Some(value) = tables.get(key) {
+            let allowed = "only base_num_decoder_layers may stand beside model_name; other models by --model";
+            return Err(request.bad(key, value, allowed));
+        }
+    }
+    let key = "base_num_decoder_layers";
+    let Some(layers) = tables.count(key, LAYERS)? else { return Ok(model) };
+    match model.blocks.as_mut_slice() {
+        [run] => run.count = layers,
+        _ => return Err(request.bad(key, layers, "the blocks of this model differ: give it by --model")),
+    }
+    Ok(named(Model { name: request.origin.into(), ..model }))
 }
 
 /// The model that sizes describe; missing ones are those of `base.yml`.

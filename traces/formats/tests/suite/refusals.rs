@@ -250,6 +250,8 @@ fn deepspeed_pipelines_divide_the_optimizer_alone() {
     assert_eq!(faults(&plan, "deepspeed"), "");
     plan.data_sharding = "zero2".into();
     assert!(faults(&plan, "deepspeed").contains("stages 0 and 1 of ZeRO"));
+    // JSON has no comments: a key that DeepSpeed does not read says it.
+    check_lines(&text(&plan, "deepspeed"), &["\"_comment\": [", "stages 0 and 1 of ZeRO"]);
 }
 
 /// Files that come back as another plan are refused, whoever made the mistake.

@@ -61,9 +61,18 @@ fn round_trip(tool: &str, plan: &Plan, extra: Extra) -> bool {
         return complete;
     }
     let again = export(&imported.plan, exporter(tool).unwrap());
+    // Without the remarks.
     let settings = |exported: &Exported| -> Vec<String> {
-        let lines = exported.files[0].text.lines().filter(|line| !line.starts_with('#'));
-        lines.map(String::from).collect()
+        let text =
+            match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&exported.files[0].text)
+            {
+                Ok(mut table) => {
+                    table.remove("_comment");
+                    serde_json::to_string_pretty(&table).unwrap()
+                }
+                Err(_) => exported.files[0].text.clone(),
+            };
+        text.lines().filter(|line| !line.starts_with('#')).map(String::from).collect()
     };
     let (once, twice) = (settings(&exported), settings(&again));
     let missing: Vec<&String> = once.iter().filter(|line| !twice.contains(line)).collect();

@@ -78,7 +78,7 @@ fn damaged_stock_files_are_refused_in_a_line() {
 #[test]
 fn stock_files_become_plans() {
     let rows = rows();
-    assert!(rows.len() >= 30);
+    assert!(rows.len() >= 40);
     let mut found = Vec::new();
     for (row, stock) in rows.iter().zip(requests()) {
         let gives = match importer(&row["from"]).unwrap().read(&stock.request()) {
