@@ -21,7 +21,10 @@ impl<'a> Arguments<'a> {
     /// # Errors
     /// `Syntax` if a quote is not closed, or a variable stands for more than `LONGEST_WORD` letters.
     pub fn read(request: &'a Request<'a>) -> Result<Self, SpecError> {
-        let text = request.text.replace("\\\r\n", " ").replace("\\\n", " ");
+        // A comment ends with its line, even if that ends with a backslash.
+        let is_comment = |line: &&str| line.trim_start().starts_with('#');
+        let lines: Vec<&str> = request.text.lines().filter(|line| !is_comment(line)).collect();
+        let text = lines.join("\n").replace("\\\n", " ");
         let words = shlex::split(&text).ok_or_else(|| SpecError::Syntax {
             origin: request.origin.into(),
             message: "a quote is not closed".into(),

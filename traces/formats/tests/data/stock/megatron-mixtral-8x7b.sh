@@ -12,7 +12,10 @@ MOE=(
     --moe-grouped-gemm --moe-token-dispatcher-type alltoall --overlap-param-gather --overlap-grad-reduce
 )
 DATA=(--tokenizer-type Llama2Tokenizer --split 99990,8,2)
-STEP=(--micro-batch-size 1 --global-batch-size 256 --lr 1e-4 --clip-grad 1.0 --bf16)
+STEP=(
+    # --train-iters 500000 \
+    #--lr-decay-style cosine \
+    --micro-batch-size 1 --global-batch-size 256 --lr 1e-4 --clip-grad 1.0 --bf16)
 DEGREES=(
     --tensor-model-parallel-size 1 --pipeline-model-parallel-size 4 --expert-model-parallel-size 8
     --use-distributed-optimizer --sequence-parallel
