@@ -104,6 +104,7 @@ def catalog():
             "layers": layers,
             "parameters": entry.get("published_parameters"),
             "router_bias": config["model_type"] == "deepseek_v3",
+            "config": config,
         }
     return models
 

@@ -36,6 +36,12 @@ class Facts:
         known = models.get(name, {})
         self.layers, self.parameters = known.get("layers"), known.get("parameters")
         self.router_bias = known.get("router_bias")
+        # The Hugging Face configuration: how positions are rotated and scaled, and routers weigh experts.
+        config = self.config = known.get("config", {})
+        self.theta = config.get("rope_theta", 10000.0)
+        scaling = config.get("rope_scaling", {})
+        self.scaling = scaling.get("rope_type", scaling.get("type", "none")).replace("llama3", "llama")
+        self.factor = scaling.get("factor")
 
 
 def megatron_lm(path, facts, wheels):
@@ -67,6 +73,16 @@ def megatron_lm(path, facts, wheels):
     same(given.data_parallel_size, facts.data * 1, "data ranks")
     same(given.global_batch_size * given.seq_length, facts.batch * facts.sequence, "tokens a step")
     same(given.num_layers, facts.layers, "layers")
+    if facts.config.get("model_type") in ("llama", "mistral", "mixtral", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3"):
+        same(given.rotary_base, int(facts.theta), "base of rotary positions")
+        same(given.use_rope_scaling, facts.scaling == "llama", "scaling of rotary positions as LLaMA 3.1's")
+        assert facts.scaling != "llama" or given.rope_scaling_factor == facts.factor, given.rope_scaling_factor
+        assert facts.scaling != "yarn" or given.rotary_scaling_factor == facts.factor, given.rotary_scaling_factor
+        same(given.untie_embeddings_and_output_weights, not facts.config.get("tie_word_embeddings", False), "untied head")
+        same(given.swiglu, True, "SwiGLU")
+        same(given.window_size, window(facts.config), "window")
+    same(given.moe_router_topk_scaling_factor, facts.config.get("routed_scaling_factor"), "factor of routed experts")
+    same(bool(given.num_experts), given.moe_grouped_gemm, "grouped products of experts")
     given.tensor_model_parallel_size = given.pipeline_model_parallel_size = given.context_parallel_size = 1
     given.expert_model_parallel_size = given.expert_tensor_parallel_size = 1
     given.virtual_pipeline_model_parallel_size = given.num_layers_per_virtual_pipeline_stage = None
@@ -227,8 +243,10 @@ def torchtitan_python(path, facts, wheels):
     sys.modules.pop(path.stem, None)
     config = ConfigManager().parse_args(["--module", path.stem, "--config", "plan"])
     titan(config, facts)
-    scaling = {layer.attention.rope.scaling for layer in config.model_spec.model.layers}
-    same(len(scaling), 1, "ways to scale rotary positions")
+    for rope in (layer.attention.rope for layer in config.model_spec.model.layers):
+        same((rope.scaling, rope.theta), (facts.scaling, facts.theta), "scaling and base of rotary positions")
+        assert rope.scaling != "llama" or rope.scaling_factor == facts.factor, rope.scaling_factor
+        assert rope.scaling != "yarn" or rope.rope_factor == facts.factor, rope.rope_factor
     if hasattr(config.model_spec.model, "mtp_layers"):
         config.model_spec.model.mtp_layers = []
     with torch.device("meta"):
@@ -322,6 +340,12 @@ def slurm(path, facts, wheels):
     assert f"#SBATCH --nodes={facts.nodes}\n" in text
     for line in ("#SBATCH --time=", "#SBATCH --mem=", "srun --cpus-per-task="):
         assert line in text, line
+
+
+def window(config):
+    """Keys before a query's, and after it."""
+    size = config.get("sliding_window") if config["model_type"] == "mistral" else None
+    return (size - 1, 0) if size else None
 
 
 class Read(Exception):
