@@ -158,7 +158,14 @@ pub fn write(request: &Request, exporter: &dyn Exporter) -> Exported {
     let mut files = exporter.files(request, &mut coverage);
     read_back::check(request.plan, exporter, &files, &mut coverage);
     let omissions = coverage.omissions(request.plan);
-    let remarks = coverage.remarks();
+    let mut remarks = coverage.remarks();
+    let elsewhere = |omission: &Omission| {
+        omission.effect == Effect::Elsewhere
+            && omission.fields.iter().any(|(key, _)| key.starts_with("model."))
+    };
+    if request.details.is_none() && !omissions.iter().any(elsewhere) {
+        remarks.push(UNKNOWN.into());
+    }
     if let (Some(mark), Some(main)) = (exporter.comment(), files.first_mut()) {
         let mut head = String::new();
         let mut block = |title: String, lines: Vec<String>| {
@@ -185,6 +192,10 @@ pub fn write(request: &Request, exporter: &dyn Exporter) -> Exported {
         None => told_in_json(exported),
     }
 }
+
+/// What is said of a model that the catalog does not have.
+const UNKNOWN: &str = "the plan does not say how its model scales rotary positions, limits scores or weighs experts, and \
+                       the catalog does not know it: --model with its config.json does";
 
 /// JSON has no comments: what changes the training is a key that its tool does not read.
 fn told_in_json(mut exported: Exported) -> Exported {

@@ -104,7 +104,11 @@ fn mixtral_is_no_dense_llama() {
 fn flavors_are_recognised_by_their_shapes() {
     let mut plan = plan_of("llama-3-405b", Mesh::new(8, 1, 1), &[126]);
     plan.model.name = "/models/config.json".into();
-    check_lines(&text(&plan, "torchtitan"), &["flavor = \"405B\"", "!config.json\""]);
+    check_lines(&text(&plan, "torchtitan"), &["flavor = \"405B\"", "!/models/config.json"]);
+    // Whether its rotary positions are scaled is not known by its shape.
+    for tool in ["torchtitan", "torchtitan-python", "megatron-lm", "maxtext"] {
+        check_lines(&text(&plan, tool), &["--model with its config.json"]);
+    }
     check_lines(&text(&plan, "torchtitan-python"), &["model_registry(\"405B\")"]);
 }
 

@@ -17,12 +17,6 @@ fn is_latent(request: &Request) -> bool {
 /// Writes the details, and refuses those that no argument expresses.
 pub fn arguments(request: &Request, coverage: &mut Coverage, out: &mut Arguments) {
     let details = request.details();
-    if request.details.is_none() {
-        coverage.remark(
-            "a plan does not say how the model scales rotary positions, limits scores or weighs experts: --model with \
-             its config.json does",
-        );
-    }
     positions(request, &details, coverage, out);
     router(&details, out);
     if details.attention_softcap.is_some() || details.final_softcap.is_some() {
