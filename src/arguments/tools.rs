@@ -17,6 +17,15 @@ pub struct ExportArguments {
     /// Write it to this file, and further files of the tool to the same folder; `-` is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     pub out: String,
+    /// The config.json of the plan's model, for what a plan does not say: scaling of rotary positions, soft limits, …
+    #[arg(long, value_name = "FILE")]
+    pub model: Option<String>,
+    /// A setting of the tool that no plan has: for slurm partition, account, time, mem, cpus-per-task
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Write it even if it would train something else than the plan; the file then says so
+    #[arg(long)]
+    pub lossy: bool,
 }
 
 /// Arguments of `import`.
@@ -39,6 +48,9 @@ pub struct ImportArguments {
     /// The CSV of a pipeline schedule that torchtitan's configuration names
     #[arg(long, value_name = "FILE")]
     pub schedule_csv: Option<String>,
+    /// A key or argument of the file with a value that replaces or completes it: `--set train_batch_size=64`
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// Software that runs it (see `show stacks`) [default: the tool's]
     #[arg(long, value_parser = stacks())]
     pub stack: Option<String>,

@@ -22,12 +22,28 @@ pub fn run(arguments: &ImportArguments) -> Result<Outcome, CliError> {
         model: arguments.model.as_deref().map(inputs::model).transpose()?,
         sequence: arguments.seq,
         schedule: schedule.transpose()?,
+        settings: arguments.set.iter().map(|text| setting(text)).collect::<Result<_, _>>()?,
     };
     let imported = importer.read(&request).map_err(|error| CliError::of_input(None, error))?;
     if !imported.unread.is_empty() {
         output::remark(&format!("not read: {}", imported.unread.join(", ")));
     }
+    if !imported.assumed.is_empty() {
+        output::remark(&format!("assumed: {}", imported.assumed.join(", ")));
+    }
     let text = imported.plan.to_toml();
     output::save("--out", &arguments.out, text)?;
     Ok(Outcome::Done)
+}
+
+/// A key with its value.
+fn setting(text: &str) -> Result<(String, String), CliError> {
+    match text.split_once('=').filter(|(key, _)| !key.is_empty()) {
+        Some((key, value)) => Ok((key.into(), value.into())),
+        None => Err(CliError::Argument {
+            argument: "--set".into(),
+            value: text.into(),
+            allowed: "KEY=VALUE with a key or argument of the file".into(),
+        }),
+    }
 }

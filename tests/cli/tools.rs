@@ -16,7 +16,10 @@ fn a_plan_goes_to_megatron_and_comes_back() {
     assert_eq!(code, 0);
     assert!(stdout.contains("\n--tensor-model-parallel-size 2\n"), "{stdout}");
     let lines: Vec<&str> = stderr.lines().collect();
-    assert!(lines[0].starts_with("not expressible: cluster = 1 x 8 a100-80gb-sxm: the launcher"), "{stderr}");
+    assert!(
+        lines[0].starts_with("to be said elsewhere: cluster = 1 x 8 a100-80gb-sxm: the launcher"),
+        "{stderr}"
+    );
     // The first blocks of one stage alone cannot be said: as many of the other one are computed again.
     assert!(lines[1].starts_with("not expressible: stages.recompute"), "{stderr}");
     assert!(lines[1].ends_with("; the first 2 of each stage in full"), "{stderr}");
@@ -35,11 +38,77 @@ fn further_files_of_a_tool_are_written_to_the_same_folder() {
     let folder = Folder::new();
     let plan = Plan { schedule: "zb-h1".into(), data_sharding: "none".into(), ..small_plan() };
     folder.write("plan.toml", &plan.to_toml());
-    let ran = folder.run("export plan.toml --to torchtitan --out train.toml");
+    // torchtitan has no GPT-2.
+    let ran = folder.run("export plan.toml --to torchtitan --lossy --out train.toml");
     assert_eq!((ran.code, ran.stdout.as_str()), (0, ""));
     assert!(ran.stderr.ends_with("also written: schedule.csv\n"), "{}", ran.stderr);
     assert!(folder.read("train.toml").contains("pipeline_parallel_schedule_csv = \"schedule.csv\""));
     assert!(folder.read("schedule.csv").starts_with("0F0,0F1,"));
+}
+
+/// What would train something else is one line and no file; `--lossy` writes it, and the file says so.
+#[test]
+fn exports_run_or_refuse() {
+    let folder = folder();
+    for (tool, reason) in [
+        ("torchtitan", "torchtitan has no flavor of this shape"),
+        ("torchtitan-python", "torchtitan has no flavor of this shape"),
+        ("accelerate-fsdp", "no pipeline: its ranks divide weights here"),
+        ("maxtext", "rotary positions"),
+    ] {
+        let refused = folder.run(&format!("export plan.toml --to {tool} --out train.txt"));
+        assert_eq!((refused.code, refused.stderr.lines().count()), (2, 1), "{}", refused.stderr);
+        assert!(
+            refused
+                .stderr
+                .starts_with(&format!("error: `--to` is {tool}; its files would train something else"))
+        );
+        assert!(refused.stderr.contains(reason), "{}", refused.stderr);
+        assert!(!folder.path("train.txt").exists());
+        let lossy = folder.run(&format!("export plan.toml --to {tool} --lossy --quiet"));
+        assert_eq!((lossy.code, lossy.stderr.as_str()), (0, ""));
+        assert!(lossy.stdout.contains("(this changes the training)"), "{}", lossy.stdout);
+    }
+    let script =
+        folder.run("export plan.toml --to slurm --quiet --set partition=gpu --set time=2:00:00").stdout;
+    assert!(
+        script.contains("#SBATCH --partition=gpu\n") && script.contains("#SBATCH --time=2:00:00\n"),
+        "{script}"
+    );
+    let check = |arguments: &str, expected: &str| {
+        let refused = folder.run(&format!("export plan.toml {arguments}"));
+        assert_eq!((refused.code, refused.stderr.as_str()), (2, format!("error: {expected}\n").as_str()));
+    };
+    let known = "KEY=VALUE with a key of partition, account, time, mem, cpus-per-task";
+    check("--to slurm --set nodes=4", &format!("`--set` is nodes=4; {known}"));
+    check("--to slurm --set partition=", &format!("`--set` is partition=; {known}"));
+    check("--to nemo --set a=b", "`--set` is a=b; nemo has no settings");
+    check(
+        "--to megatron-lm --model gpt2-xl",
+        "`--model` is gpt2-xl; the plan has another model, gpt2-medium",
+    );
+}
+
+/// What a stock file leaves open is said by `--set`, and what is taken otherwise is printed.
+#[test]
+fn imports_say_what_they_assume() {
+    let folder = Folder::new();
+    let script = "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 \\\n --bf16 \
+                  --max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 8 \\\n --merge-file x\n";
+    folder.write("train.sh", script);
+    let ran = folder.run("import train.sh --from megatron-lm --cluster dgx-a100 --out plan.toml");
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(ran.stderr, "assumed: --vocab-size 50257 (GPT-2's tokenizer)\n");
+    let given = folder.run("import train.sh --from megatron-lm --cluster dgx-a100 --set vocab-size=32000");
+    assert_eq!((given.code, given.stderr.as_str()), (0, "not read: --merge-file\n"));
+    assert_eq!(Plan::from_toml(&given.stdout, "plan").unwrap().model.vocab, 32_000);
+    folder.write("open.sh", &script.replace("--merge-file x", ""));
+    let open = folder.run("import open.sh --from megatron-lm --cluster dgx-a100");
+    assert_eq!(open.code, 2);
+    assert!(open.stderr.ends_with("or --set vocab-size=N\n"), "{}", open.stderr);
+    let refused = folder.run("import train.sh --from megatron-lm --cluster dgx-a100 --set vocab-size");
+    let allowed = "KEY=VALUE with a key or argument of the file";
+    assert_eq!(refused.stderr, format!("error: `--set` is vocab-size; {allowed}\n"));
 }
 
 #[test]

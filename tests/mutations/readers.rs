@@ -99,6 +99,11 @@ fn files_of_other_tools() {
         ("megatron-lm stages", "megatron-lm", files::MEGATRON_STAGES.into()),
         ("torchtitan", "torchtitan", files::exported("torchtitan")),
         ("deepspeed", "deepspeed", files::exported("deepspeed")),
+        ("torchtitan python", "torchtitan", files::exported("torchtitan-python")),
+        ("megatron-bridge", "megatron-bridge", files::exported("megatron-bridge")),
+        ("nemo", "nemo", files::exported("nemo")),
+        ("accelerate", "accelerate-fsdp", files::exported("accelerate-fsdp")),
+        ("maxtext", "maxtext", files::exported("maxtext")),
     ] {
         let importer = importer(tool).unwrap();
         text(name, &intact, |text| {
@@ -108,8 +113,9 @@ fn files_of_other_tools() {
                 cluster: Cluster::from_name("dgx-a100").unwrap(),
                 stack: Stack::from_name(importer.stack()).unwrap(),
                 model: (tool != "megatron-lm").then(|| files::plan().model),
-                sequence: (tool == "deepspeed").then_some(64),
+                sequence: ["deepspeed", "accelerate-fsdp"].contains(&tool).then_some(64),
                 schedule: Some(files::SCHEDULE.into()),
+                settings: Vec::new(),
             };
             fate(importer.read(&request))
         });

@@ -4,17 +4,25 @@
 //! text, cluster, what the text lacks ─► an Importer of IMPORTERS ─► Plan, and unread keys
 //! ```
 //!
-//! An importer reads what the exporter of the same name writes, and users' files. Missing
-//! values are the defaults of the tool. The plan is checked like every plan.
+//! An importer reads what the exporter of the same name writes, and users' files. Missing values are the defaults of the
+//! tool; those that matter are listed. The plan is checked like every plan.
 
+mod accelerate;
 mod arguments;
 mod deepspeed;
+mod llm_foundry;
+mod maxtext;
+mod megatron_bridge;
 mod megatron_lm;
+mod megatron_yaml;
+mod nanotron;
+mod nemo;
 mod tables;
 mod torchtitan;
 
 use trainwright_spec::catalog::nearest;
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::data::{Divided, data_scheme};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::{Model, preset};
@@ -33,11 +41,21 @@ pub trait Importer: Sync {
     /// The stack of the catalog that runs as the tool does.
     fn stack(&self) -> &'static str;
 
+    /// Reads a plan that may not be legal.
+    ///
+    /// # Errors
+    /// `Syntax`, `MissingKey` or `BadValue` with the key or argument.
+    fn draft(&self, request: &Request) -> Result<Imported, SpecError>;
+
     /// Reads a plan.
     ///
     /// # Errors
-    /// `Syntax`, `MissingKey` or `BadValue` with the key or argument, and what `Plan::check` refuses.
-    fn read(&self, request: &Request) -> Result<Imported, SpecError>;
+    /// As `draft`, and what `Plan::check` refuses.
+    fn read(&self, request: &Request) -> Result<Imported, SpecError> {
+        let imported = self.draft(request)?;
+        imported.plan.check(request.origin)?;
+        Ok(imported)
+    }
 }
 
 /// A file, and what it lacks.
@@ -57,6 +75,8 @@ pub struct Request<'a> {
     pub sequence: Option<usize>,
     /// The text of the schedule's CSV, if the file names one.
     pub schedule: Option<String>,
+    /// Keys or arguments of the file with values that replace or complete those in it.
+    pub settings: Vec<(String, String)>,
 }
 
 /// A plan, checked.
@@ -66,11 +86,22 @@ pub struct Imported {
     pub plan: Plan,
     /// Arguments or keys of the file that the plan does not reflect.
     pub unread: Vec<String>,
+    /// What the file leaves open, with the value that was taken.
+    pub assumed: Vec<String>,
 }
 
 /// Every tool. A new one is a file in `import/` and a line here.
-pub static IMPORTERS: &[&dyn Importer] =
-    &[&megatron_lm::MegatronLm, &deepspeed::DeepSpeed, &torchtitan::TorchTitan];
+pub static IMPORTERS: &[&dyn Importer] = &[
+    &megatron_lm::MegatronLm,
+    &megatron_bridge::MegatronBridge,
+    &nemo::NeMo,
+    &deepspeed::DeepSpeed,
+    &torchtitan::TorchTitan,
+    &accelerate::Accelerate,
+    &maxtext::MaxText,
+    &llm_foundry::LlmFoundry,
+    &nanotron::Nanotron,
+];
 
 /// The importer of that name.
 ///
@@ -113,6 +144,17 @@ impl Request<'_> {
         }
     }
 
+    /// The model that was given beside a file which does not say it.
+    fn given_model(&self, tool: &str) -> Result<Model, SpecError> {
+        let model = self.model.clone();
+        model.ok_or_else(|| self.missing("model", format!("{tool} does not say it: give --model")))
+    }
+
+    /// The sequence length that was given beside a file which does not say it.
+    fn given_sequence(&self, tool: &str) -> Result<usize, SpecError> {
+        self.sequence.ok_or_else(|| self.missing("sequence", format!("{tool} does not say it: give --seq")))
+    }
+
     /// The data ranks that are left when `others` ranks share each sequence; `keys` name the settings.
     fn data_ranks(&self, others: usize, keys: &str) -> Result<usize, SpecError> {
         let gpus = self.cluster.gpus();
@@ -124,6 +166,44 @@ impl Request<'_> {
             }
         }
     }
+}
+
+/// Blocks of each of `parts` stages; the first ones take the remainder.
+fn even(blocks: usize, parts: usize) -> Vec<usize> {
+    (0..parts).map(|stage| blocks / parts + usize::from(stage < blocks % parts)).collect()
+}
+
+/// Chooses a data scheme, which the software of a file that names it has.
+fn shard(plan: &mut Plan, scheme: &str) {
+    plan.data_sharding = scheme.into();
+    if !plan.stack.has_data_scheme(scheme) {
+        match scheme {
+            "zero1" => plan.stack.sharded_optimizer = true,
+            _ => plan.stack.data_schemes.push(scheme.into()),
+        }
+    }
+}
+
+/// Makes a plan of state that is divided as well as offloaded, which plans do not have: an offloaded optimizer stays
+/// with the ranks that divide it, and weights are whole. Returns what was taken instead, if anything.
+fn offload_undivided(plan: &mut Plan) -> Option<String> {
+    let offload = &mut plan.offload;
+    let beside = offload.optimizer.is_some() || offload.parameters.is_some() || offload.gradients.is_some();
+    let divided = plan.mesh.weight_copies() > 1
+        && data_scheme(&plan.data_sharding).is_ok_and(|scheme| scheme.divides() > Divided::Optimizer);
+    if !beside || !divided {
+        return None;
+    }
+    let fetched = offload.parameters.take().is_some();
+    if offload.optimizer.is_none() {
+        offload.gradients = None;
+        return Some("nothing offloaded: plans offload parameters where no rank divides them".into());
+    }
+    plan.mesh.shard = None;
+    let scheme = plan.data_sharding.clone();
+    shard(plan, "zero1");
+    let parameters = if fetched { ", parameters on the GPU," } else { "" };
+    Some(format!("zero1{parameters} instead of {scheme}: plans offload an optimizer where weights are whole"))
 }
 
 /// Stages of `counts` blocks with one recomputation for all.

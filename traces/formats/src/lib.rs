@@ -29,6 +29,7 @@
 //! Nothing here touches a terminal or a file.
 
 pub mod chakra;
+pub mod details;
 pub mod export;
 pub mod import;
 pub mod kineto;

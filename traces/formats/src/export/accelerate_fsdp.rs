@@ -2,7 +2,7 @@
 
 use super::coverage::Coverage;
 use super::shared::{fsdp_offload, fsdp_shard_ranks, uniform_recompute};
-use super::{ExportedFile, Exporter, yaml};
+use super::{ExportedFile, Exporter, Request, yaml};
 use serde_json::{Map, Value, json};
 use trainwright_spec::data::{Divided, Reshard};
 use trainwright_spec::plan::{Plan, Recompute};
@@ -24,14 +24,21 @@ impl Exporter for AccelerateFsdp {
         "accelerate 1.15, accelerate.commands.config.config_args.ClusterConfig"
     }
 
-    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
-        coverage.omit("model", "the script makes the model");
-        coverage.omit("job", "the script's arguments");
-        coverage.omit("micro_batch", "the script's data loader");
-        coverage.omit("stack", "the script's kernels, and PyTorch's overlap");
-        coverage.omit("experts", "the script makes the model");
+    fn files(&self, request: &Request, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        let plan = request.plan;
+        coverage.elsewhere("model", "the script makes the model");
+        coverage.elsewhere("job", "the script's arguments");
+        coverage.elsewhere("micro_batch", "the script's data loader");
+        coverage.elsewhere("stack", "the script's kernels, and PyTorch's overlap");
+        coverage.elsewhere("experts", "the script makes the model");
         for field in ["mesh.pipeline", "schedule", "stages", "virtual_stages"] {
-            coverage.express_if(plan.mesh.pipeline == 1, field, "no pipeline");
+            coverage.express_if(plan.mesh.pipeline == 1, field, "no pipeline: its ranks divide weights here");
+        }
+        if plan.mesh.pipeline > 1 {
+            coverage.refuse("mesh.pipeline", "no pipeline: its ranks divide weights here");
+            coverage.alter("mesh.shard", "the ranks of the pipeline divide weights");
+            coverage.alter("data_sharding", "the ranks of the pipeline divide weights");
+            coverage.alter("mesh.data", "the ranks of the pipeline have sequences of their own");
         }
         coverage.express(&[
             "cluster",
@@ -73,7 +80,13 @@ impl Exporter for AccelerateFsdp {
 
 fn fsdp(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
     let divides_weights = plan.data_scheme().divides() == Divided::Weights;
-    coverage.express_if(divides_weights, "data_sharding", "weights are always divided");
+    let known = ["fsdp", "zero2-fsdp", "hsdp"].contains(&plan.data_sharding.as_str());
+    let why = if divides_weights { "fsdp, which it is read back as" } else { "weights are always divided" };
+    coverage.express_if(known, "data_sharding", why);
+    if plan.mesh.shard() == 1 && plan.data_sharding != "none" {
+        coverage.alter("data_sharding", "groups of one rank divide nothing");
+        coverage.alter("mesh.shard", "groups of one rank divide nothing");
+    }
     let all_full = uniform_recompute(plan) == Some(Recompute::Full);
     coverage.express_if(all_full, "stages.recompute", "all blocks or none; none here");
     let cpu = fsdp_offload(plan, coverage);
@@ -82,7 +95,10 @@ fn fsdp(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
     for (key, value) in [
         ("fsdp_version", json!(2)),
         ("fsdp_auto_wrap_policy", json!("TRANSFORMER_BASED_WRAP")),
-        ("fsdp_reshard_after_forward", json!(plan.reshard() == Reshard::AfterForward)),
+        (
+            "fsdp_reshard_after_forward",
+            json!(plan.mesh.weight_copies() == 1 || plan.reshard() == Reshard::AfterForward),
+        ),
         ("fsdp_offload_params", json!(cpu)),
         ("fsdp_activation_checkpointing", json!(all_full)),
         ("fsdp_state_dict_type", json!("SHARDED_STATE_DICT")),
@@ -96,11 +112,14 @@ fn fsdp(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
 fn parallelism(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
     let mesh = &plan.mesh;
     let shard = fsdp_shard_ranks(plan, coverage);
+    // No pipeline: otherwise the degrees are fewer than the processes.
+    let replicas = mesh.data / shard;
+    let shard = shard * mesh.pipeline;
     let mut table = Map::new();
     let mut set = |key: &str, value: Value| {
         table.insert(format!("parallelism_config_{key}"), value);
     };
-    set("dp_replicate_size", (mesh.data / shard).into());
+    set("dp_replicate_size", replicas.into());
     set("dp_shard_size", shard.into());
     set("tp_size", mesh.tensor.into());
     let (context, ulysses) = match plan.context_scheme.as_str() {

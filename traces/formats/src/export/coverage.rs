@@ -1,6 +1,6 @@
-//! Which fields of a plan the files of an exporter express.
+//! Which fields of a plan the files of an exporter express, and what becomes of the others.
 
-use super::fields::{FIELDS, Omission};
+use super::fields::{Effect, FIELDS, Omission, effect};
 use std::collections::BTreeSet;
 use trainwright_spec::plan::Plan;
 
@@ -8,8 +8,17 @@ use trainwright_spec::plan::Plan;
 #[derive(Debug, Default)]
 pub struct Coverage {
     expressed: BTreeSet<&'static str>,
-    omitted: Vec<(&'static str, String)>,
+    omitted: Vec<Omitted>,
     altered: BTreeSet<&'static str>,
+    remarks: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Omitted {
+    key: &'static str,
+    why: String,
+    /// `None` if it is that of the field.
+    effect: Option<Effect>,
 }
 
 impl Coverage {
@@ -20,13 +29,40 @@ impl Coverage {
 
     /// The files omit this field, even if it is marked as expressed, or the unmarked fields of this group.
     pub fn omit(&mut self, field: &'static str, why: impl Into<String>) {
-        self.omitted.push((field, why.into()));
+        self.omitted.push(Omitted { key: field, why: why.into(), effect: None });
+    }
+
+    /// Something else than these files says this field, or the unmarked fields of this group.
+    pub fn elsewhere(&mut self, field: &'static str, why: impl Into<String>) {
+        self.omitted.push(Omitted { key: field, why: why.into(), effect: Some(Effect::Elsewhere) });
+    }
+
+    /// The files run without this field, more slowly, faster, or in other memory.
+    pub fn slow(&mut self, field: &'static str, why: impl Into<String>) {
+        self.altered.insert(field);
+        self.omitted.push(Omitted { key: field, why: why.into(), effect: Some(Effect::Speed) });
+    }
+
+    /// The files would not run, or train something else, whatever the plan's value of this field is.
+    pub fn refuse(&mut self, field: &'static str, why: impl Into<String>) {
+        self.altered.insert(field);
+        self.omitted.push(Omitted { key: field, why: why.into(), effect: Some(Effect::Training) });
     }
 
     /// The files give this field another value, even if the plan has its default.
     pub fn alter(&mut self, field: &'static str, why: impl Into<String>) {
         self.altered.insert(field);
         self.omit(field, why);
+    }
+
+    /// Something that no field of a plan says.
+    pub fn remark(&mut self, text: impl Into<String>) {
+        self.remarks.push(text.into());
+    }
+
+    /// What no field of a plan says.
+    pub fn remarks(&self) -> Vec<String> {
+        self.remarks.clone()
     }
 
     /// Expresses the field if `holds`, omits it otherwise.
@@ -40,22 +76,46 @@ impl Coverage {
         for field in FIELDS {
             let usual = || self.altered.contains(field.key).then(|| "as usual".to_string());
             let Some(value) = (field.value)(plan).or_else(usual) else { continue };
-            let reason =
-                |name: &str| self.omitted.iter().find(|(key, _)| *key == name).map(|(_, why)| why.clone());
             let expressed = self.expressed.contains(field.key) || self.expressed.contains(group(field.key));
-            let why = match reason(field.key) {
-                Some(why) => why,
+            let (why, effect) = match self.reason(field.key, field.key) {
+                Some(reason) => reason,
                 None if expressed => continue,
-                None => reason(group(field.key)).unwrap_or("no such option".into()),
+                None => {
+                    let of_group = self.reason(group(field.key), field.key);
+                    of_group.unwrap_or(("no such option".into(), effect(field.key)))
+                }
             };
             match omissions.last_mut() {
-                Some(last) if group(field.key) == group(last.fields[0].0) && last.why == why => {
+                Some(last)
+                    if group(field.key) == group(last.fields[0].0)
+                        && (&last.why, last.effect) == (&why, effect) =>
+                {
                     last.fields.push((field.key, value));
                 }
-                _ => omissions.push(Omission { fields: vec![(field.key, value)], why }),
+                _ => omissions.push(Omission { fields: vec![(field.key, value)], why, effect }),
             }
         }
         omissions
+    }
+
+    /// Whether this field is omitted, even if the plan has no value of it.
+    pub fn omits(&self, field: &str) -> bool {
+        let expressed = self.expressed.contains(field) || self.expressed.contains(group(field));
+        self.reason(field, field).is_some() || !expressed
+    }
+
+    /// The gravest of the reasons under `name` for omitting `field`; all of them, if several are as grave.
+    fn reason(&self, name: &str, field: &str) -> Option<(String, Effect)> {
+        let named = || self.omitted.iter().filter(|omitted| omitted.key == name);
+        let effect = |omitted: &Omitted| omitted.effect.unwrap_or(effect(field));
+        let gravest = named().map(effect).max()?;
+        let mut whys: Vec<&str> = Vec::new();
+        for omitted in named().filter(|omitted| effect(omitted) == gravest) {
+            if !whys.contains(&omitted.why.as_str()) {
+                whys.push(&omitted.why);
+            }
+        }
+        Some((whys.join("; "), gravest))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::coverage::Coverage;
 use super::fields::gradients;
-use super::shared::{blocks_per_stage, uniform_recompute};
-use super::{ExportedFile, Exporter};
+use super::shared::{blocks_per_stage, bucket, uniform_recompute};
+use super::{ExportedFile, Exporter, Request};
 use serde_json::{Map, Value, json};
 use trainwright_spec::data::Divided;
 use trainwright_spec::optimizer::{MasterWeights, Moments};
@@ -31,11 +31,12 @@ impl Exporter for DeepSpeed {
         None
     }
 
-    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
-        coverage.omit("model", "the script makes the model");
-        coverage.omit("job.sequence", "the script makes the sequences");
-        coverage.omit("cluster", "the launcher's hostfile says it");
-        coverage.omit("stack", "the script's kernels, and DeepSpeed's overlap");
+    fn files(&self, request: &Request, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        let plan = request.plan;
+        coverage.elsewhere("model", "the script makes the model");
+        coverage.elsewhere("job.sequence", "the script makes the sequences");
+        coverage.elsewhere("cluster", "the launcher's hostfile says it");
+        coverage.elsewhere("stack", "the script's kernels, and DeepSpeed's overlap");
         let mut table = Map::new();
         batch(plan, coverage, &mut table);
         precision(plan, coverage, &mut table);
@@ -61,7 +62,7 @@ fn precision(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value
     let precision = plan.job.precision;
     coverage.express(&["state.gradients"]);
     let is_16_bit_or_fp32 = matches!(precision, Precision::Bf16 | Precision::Fp16 | Precision::Fp32);
-    coverage.express_if(is_16_bit_or_fp32, "job.precision", "bf16, fp16 or fp32; set by other means");
+    coverage.express_if(is_16_bit_or_fp32, "job.precision", "bf16, fp16 or fp32");
     match precision.base() {
         Precision::Bf16 => table.insert("bf16".into(), json!({ "enabled": true })),
         Precision::Fp16 => table.insert("fp16".into(), json!({ "enabled": true })),
@@ -101,6 +102,8 @@ fn zero(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
     let mut zero = Map::new();
     coverage.express(&["data_sharding", "mesh.shard"]);
     let stage = match plan.data_scheme().divides() {
+        // Groups of one rank divide nothing.
+        _ if plan.mesh.shard() == 1 => 0,
         Divided::Nothing => 0,
         Divided::Optimizer => 1,
         Divided::Gradients => 2,
@@ -111,13 +114,11 @@ fn zero(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
     }
     zero.insert("stage".into(), stage.into());
     zero.insert("overlap_comm".into(), plan.stack.overlap_gradient_reduction.into());
-    zero.insert("reduce_bucket_size".into(), plan.bucket_parameters().into());
+    zero.insert("reduce_bucket_size".into(), bucket(plan, coverage).into());
     coverage.express(&["stack.overlap_gradient_reduction", "stack.bucket_parameters"]);
     if plan.mesh.shard() < plan.mesh.weight_copies() {
-        match stage {
-            3 => zero.insert("mics_shard_size".into(), plan.mesh.shard().into()).map_or((), drop),
-            _ => coverage.omit("mesh.shard", "groups that divide the state are of stage 3"),
-        }
+        // Until version 0.19 `mics_shard_size` said it.
+        coverage.omit("mesh.shard", "all data ranks divide the state");
     }
     let device = |place: Place| if place == Place::Nvme { "nvme" } else { "cpu" };
     let offload = &plan.offload;
@@ -186,10 +187,13 @@ fn parallel(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>
         "partition_method of the PipelineModule, in the script",
     );
     if mesh.pipeline > 1 {
+        if plan.data_scheme().divides() > Divided::Optimizer {
+            coverage.refuse("data_sharding", "stages of a pipeline go with stages 0 and 1 of ZeRO");
+        }
         table.insert("pipeline".into(), json!({ "stages": mesh.pipeline, "partition": "uniform" }));
     }
-    coverage.omit("mesh.expert", "ep_size of each MoE layer, in the script");
-    coverage.omit("experts", "arguments of each MoE layer, in the script");
+    coverage.elsewhere("mesh.expert", "ep_size of each MoE layer, in the script");
+    coverage.elsewhere("experts", "arguments of each MoE layer, in the script");
 }
 
 /// The script calls the checkpointing that this describes; one checkpoint a block is full recomputation.

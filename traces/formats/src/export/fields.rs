@@ -23,6 +23,30 @@ pub struct Omission {
     pub fields: Vec<(&'static str, String)>,
     /// Why not.
     pub why: String,
+    /// What that changes.
+    pub effect: Effect,
+}
+
+/// What a choice changes that the files do not express, the gravest last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// Nothing: a launcher, a script or a recipe says it.
+    Elsewhere,
+    /// Speed or memory alone.
+    Speed,
+    /// What is trained, or whether it runs.
+    Training,
+}
+
+/// What is said of an omission that changes the training.
+pub const CHANGES: &str = " (this changes the training)";
+
+/// What another value of a field changes.
+pub fn effect(key: &str) -> Effect {
+    let trains = ["job.", "model."].iter().any(|group| key.starts_with(group))
+        || ["experts.gate", "experts.capacity_factor", "offload.delayed_update", "stack.base_blocks"]
+            .contains(&key);
+    if trains { Effect::Training } else { Effect::Speed }
 }
 
 /// The longest value that is printed.
@@ -41,7 +65,8 @@ impl fmt::Display for Omission {
             few if few.len() <= MOST_NAMED => few.iter().map(shown).collect(),
             many => many.iter().map(|(key, _)| key.to_string()).collect(),
         };
-        write!(f, "{}: {}", fields.join(", "), self.why)
+        write!(f, "{}: {}", fields.join(", "), self.why)?;
+        f.write_str(if self.effect == Effect::Training { CHANGES } else { "" })
     }
 }
 
@@ -53,6 +78,7 @@ pub static FIELDS: &[Field] = &[
     Field { key: "job.precision", value: |plan| text_of(plan.job.precision) },
     Field { key: "job.optimizer", value: |plan| text_of(&plan.job.optimizer) },
     Field { key: "job.gradient_clipping", value: |plan| text_of(plan.job.gradient_clipping) },
+    Field { key: "job.adapters", value: |plan| plan.job.adapters.as_ref().and_then(text_of) },
     Field { key: "micro_batch", value: |plan| text_of(plan.micro_batch) },
     Field { key: "mesh.tensor", value: |plan| text_of(plan.mesh.tensor) },
     Field { key: "mesh.pipeline", value: |plan| text_of(plan.mesh.pipeline) },

@@ -1,11 +1,12 @@
 //! The configuration of MaxText, as YAML over its `base.yml`.
 
+pub(crate) mod model;
+
 use super::coverage::Coverage;
 use super::shared::{blocks_per_stage, uniform_recompute};
-use super::{ExportedFile, Exporter, yaml};
+use super::{ExportedFile, Exporter, Request, yaml};
 use serde_json::{Map, Value, json};
 use trainwright_spec::data::Divided;
-use trainwright_spec::model::{Activation, Mask, Mlp, Position};
 use trainwright_spec::optimizer::Moments;
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
@@ -13,26 +14,6 @@ use trainwright_spec::program::Place;
 
 /// MaxText.
 pub struct MaxText;
-
-/// Models of the catalog that MaxText has a configuration of.
-const MODELS: &[(&str, &str)] = &[
-    ("deepseek-v2", "deepseek2-236b"),
-    ("deepseek-v3", "deepseek3-671b"),
-    ("gemma-7b", "gemma-7b"),
-    ("gemma-2-27b", "gemma2-27b"),
-    ("gpt3-175b", "gpt3-175b"),
-    ("llama-2-7b", "llama2-7b"),
-    ("llama-2-13b", "llama2-13b"),
-    ("llama-2-70b", "llama2-70b"),
-    ("llama-3-8b", "llama3-8b"),
-    ("llama-3-70b", "llama3-70b"),
-    ("llama-3-405b", "llama3-405b"),
-    ("mistral-7b", "mistral-7b"),
-    ("mixtral-8x7b", "mixtral-8x7b"),
-    ("mixtral-8x22b", "mixtral-8x22b"),
-    ("qwen3-8b", "qwen3-8b"),
-    ("qwen3-235b-a22b", "qwen3-235b-a22b"),
-];
 
 impl Exporter for MaxText {
     fn name(&self) -> &'static str {
@@ -47,52 +28,16 @@ impl Exporter for MaxText {
         "MaxText 0.2.5, maxtext/configs/base.yml"
     }
 
-    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
-        coverage.omit("stack", "the compiler chooses kernels and overlap");
+    fn files(&self, request: &Request, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        let plan = request.plan;
+        coverage.elsewhere("stack", "the compiler chooses kernels and overlap");
         let mut table = Map::from_iter([("base_config".to_string(), json!("base.yml"))]);
-        model(plan, coverage, &mut table);
+        model::settings(request, coverage, &mut table);
         mesh(plan, coverage, &mut table);
         batch(plan, coverage, &mut table);
         state(plan, coverage, &mut table);
         vec![ExportedFile { name: "maxtext.yml".into(), text: yaml::write(&table) }]
     }
-}
-
-fn model(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
-    let model = &plan.model;
-    coverage.express(&["model"]);
-    if let Some((_, name)) = MODELS.iter().find(|(catalog_name, _)| *catalog_name == model.name) {
-        table.insert("model_name".into(), json!(name));
-        return;
-    }
-    coverage.omit("model.blocks", "no configuration of that name; the sizes of LLaMA's block");
-    let [run] = model.blocks.as_slice() else { return };
-    let attention = &run.block.attention;
-    let mut set = |key: &str, value: Value| {
-        table.insert(key.into(), value);
-    };
-    set("decoder_block", json!("llama2"));
-    set("base_emb_dim", json!(model.hidden));
-    set("base_num_decoder_layers", json!(model.layers()));
-    set("base_num_query_heads", json!(attention.heads));
-    set("base_num_kv_heads", json!(attention.kv_heads));
-    set("head_dim", json!(attention.head_dim));
-    set("vocab_size", json!(model.vocab));
-    set("logits_via_embedding", json!(model.head.tied));
-    if let Mask::Window(window) = attention.mask {
-        set("attention_type", json!("local_sliding"));
-        set("sliding_window_size", json!(window));
-    }
-    let Mlp::Dense(mlp) = &run.block.mlp else { return };
-    let activation = match mlp.activation {
-        Activation::Gelu => "gelu",
-        Activation::Silu => "silu",
-        Activation::Relu | Activation::SquaredRelu => "relu",
-    };
-    set("base_mlp_dim", json!(mlp.width));
-    set("mlp_activations", if mlp.gated { json!([activation, "linear"]) } else { json!([activation]) });
-    let rotary = model.embedding.position == Position::Rotary;
-    coverage.express_if(rotary, "model.embedding", "positions are rotary");
 }
 
 /// Each axis takes as many of the free GPUs of a node as it can, innermost first; the rest of it goes between nodes.
@@ -104,16 +49,31 @@ fn mesh(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
     let weights = divides == Divided::Weights;
     // Context ranks divide the weights as those of the fsdp axis do.
     let shard = if weights { (mesh.shard() / mesh.context).max(1) } else { 1 };
-    if divides == Divided::Gradients {
-        coverage.omit("data_sharding", "optimizer or weights are divided; here the optimizer");
+    if !["none", "zero1", "fsdp", "hsdp"].contains(&plan.data_sharding.as_str()) {
+        let what = if weights { "weights" } else { "the optimizer, if it is divided" };
+        coverage.omit("data_sharding", format!("optimizer or weights are divided; here {what}"));
     }
     if !weights && mesh.shard() < mesh.weight_copies() {
         coverage.omit("mesh.shard", "the whole data axis divides the optimizer");
     }
-    table.insert("shard_optimizer_over_data".into(), json!(!weights && divides != Divided::Nothing));
+    if mesh.shard() == 1 && plan.data_sharding != "none" {
+        coverage.omit("data_sharding", "groups of one rank divide nothing");
+        coverage.alter("mesh.shard", "groups of one rank divide nothing");
+    }
+    if !weights && mesh.context > 1 {
+        coverage.alter("data_sharding", "context ranks always divide the weights");
+        coverage.alter("mesh.shard", "context ranks always divide the weights");
+    }
+    if weights && !mesh.shard().is_multiple_of(mesh.context) {
+        coverage.omit("mesh.shard", "the context ranks all divide the weights");
+    }
+    table.insert(
+        "shard_optimizer_over_data".into(),
+        json!(!weights && divides != Divided::Nothing && mesh.context == 1),
+    );
     let expert = mesh.expert.min(shard.max(1));
     coverage.express_if(expert == mesh.expert, "mesh.expert", "experts lie on ranks that divide weights");
-    coverage.omit("experts", "the model's configuration");
+    coverage.elsewhere("experts", "the model's configuration");
     let tensor = if plan.sequence_parallel { "tensor_sequence" } else { "tensor" };
     let axes = [
         (tensor, mesh.tensor),
@@ -163,11 +123,26 @@ fn batch(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
         coverage.express_if(plan.schedule == "1f1b", "schedule", "microbatches follow each other");
         return;
     }
-    coverage.express_if(blocks_per_stage(plan).is_some(), "stages", "all stages have as many blocks");
     let looped = plan.schedule == if plan.virtual_stages > 1 { "breadth-first" } else { "gpipe" };
     coverage.express_if(looped, "schedule", "all forward passes come first, in loops over the stages");
     table.insert("num_pipeline_microbatches".into(), json!(plan.microbatches()));
-    table.insert("num_layers_per_pipeline_stage".into(), json!(plan.stages[0].0.len()));
+    if !plan.microbatches().is_multiple_of(plan.mesh.pipeline) {
+        coverage.refuse("schedule", "the microbatches are a multiple of the stages");
+    }
+    // The layers are the product of ranks, blocks of a stage and repeats; those left over run beside the pipeline.
+    let stages = plan.stages.len();
+    let layers = plan.model.layers();
+    let of_stage = layers / stages;
+    if blocks_per_stage(plan).is_none() {
+        coverage.omit("stages", format!("{of_stage} blocks in every stage, the rest without a pipeline"));
+    }
+    if of_stage == 0 || plan.model.blocks.iter().any(|run| run.block != plan.model.blocks[0].block) {
+        coverage.refuse("stages", "a pipeline of equal blocks");
+    }
+    if of_stage * stages < layers {
+        table.insert("pipeline_parallel_layers".into(), json!(of_stage * stages));
+    }
+    table.insert("num_layers_per_pipeline_stage".into(), json!(of_stage.max(1)));
     table.insert("num_pipeline_repeats".into(), json!(plan.virtual_stages));
 }
 
@@ -189,6 +164,9 @@ fn state(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
     let narrow = plan.state.gradients.is_some_and(|precision| precision.base() == Precision::Bf16);
     set("grad_dtype", json!(if narrow { "bfloat16" } else { "float32" }));
     coverage.express(&["state.gradients"]);
+    if !narrow && super::fields::gradients(plan) != Precision::Fp32 {
+        coverage.omit("state.gradients", "the optimizer gets them in 32 bits");
+    }
     match plan.state.moments {
         Moments::Fp32 => {}
         Moments::Bf16 => set("mu_dtype", json!("bfloat16")),

@@ -1,13 +1,15 @@
 //! A plan as Megatron's settings: the arguments of Megatron-LM, each with the field of Megatron-Core's configuration
 //! that it sets. Each tool that is built upon Megatron-Core chooses which of them it writes, and how.
 
+mod details;
 mod model;
 pub(crate) mod stages;
 mod state;
 
+use super::Request;
 use super::coverage::Coverage;
 use super::fields::{has_experts, overlap_pipeline};
-use super::shared::dispatch_within_node;
+use super::shared::{bucket, dispatch_within_node};
 use serde_json::Value;
 use trainwright_spec::mesh::RankOrder;
 use trainwright_spec::plan::Plan;
@@ -65,17 +67,18 @@ pub fn defaults() -> Stack {
 }
 
 /// The arguments of a plan.
-pub fn arguments(plan: &Plan, coverage: &mut Coverage) -> Arguments {
-    let mut arguments = choices(plan, coverage);
-    model::arguments(plan, coverage, &mut arguments);
+pub fn arguments(request: &Request, coverage: &mut Coverage) -> Arguments {
+    let mut arguments = choices(request, coverage);
+    model::arguments(request, coverage, &mut arguments);
     arguments
 }
 
 /// The arguments of a plan without those of its model.
-pub fn choices(plan: &Plan, coverage: &mut Coverage) -> Arguments {
+pub fn choices(request: &Request, coverage: &mut Coverage) -> Arguments {
+    let plan = request.plan;
     let mut arguments = Arguments::default();
     mesh(plan, coverage, &mut arguments);
-    stages::arguments(plan, coverage, &mut arguments);
+    stages::arguments(plan, request.details().further_predictions, coverage, &mut arguments);
     job(plan, coverage, &mut arguments);
     experts(plan, coverage, &mut arguments);
     state::arguments(plan, coverage, &mut arguments);
@@ -247,12 +250,18 @@ fn stack(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     if stack.overlap_gradient_reduction {
         out.on("--overlap-grad-reduce", "ddp.overlap_grad_reduce");
     }
-    if stack.overlap_weight_gather {
+    let divides = out.0.iter().any(|argument| argument.flag == "--use-distributed-optimizer");
+    if !divides {
+        // Without a distributed optimizer nothing is gathered, and the flag is refused.
+        let usual = stack.overlap_weight_gather == defaults.overlap_weight_gather;
+        coverage.express_if(usual, "stack.overlap_weight_gather", "nothing is gathered");
+    } else if stack.overlap_weight_gather {
         out.on("--overlap-param-gather", "ddp.overlap_param_gather");
     }
     let usual = Plan { stack: defaults.clone(), ..plan.clone() }.bucket_parameters();
-    if plan.bucket_parameters() != usual {
-        out.set("--ddp-bucket-size", plan.bucket_parameters(), "ddp.bucket_size");
+    let bucket = bucket(plan, coverage);
+    if bucket != usual {
+        out.set("--ddp-bucket-size", bucket, "ddp.bucket_size");
     }
     out.set("--make-vocab-size-divisible-by", stack.vocabulary_multiple.value, "");
     if let Some(blocks) = &stack.base_blocks {

@@ -3,9 +3,9 @@
 use super::coverage::Coverage;
 use super::megatron::choices;
 use super::shared::LAUNCHER;
-use super::{ExportedFile, Exporter, yaml};
+use super::{ExportedFile, Exporter, Request, yaml};
 use serde_json::Map;
-use trainwright_spec::plan::Plan;
+use trainwright_spec::optimizer::Moments;
 use trainwright_spec::precision::Precision;
 
 /// Megatron-Bridge.
@@ -24,14 +24,15 @@ impl Exporter for MegatronBridge {
         "Megatron-Bridge 0.6.2, megatron.bridge.training.config.ConfigContainer"
     }
 
-    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
-        coverage.omit("model", "the recipe's model provider says it");
-        coverage.omit("cluster", LAUNCHER);
-        coverage.omit("stack.attention", "the recipe's attention_backend, an enumeration");
-        coverage.omit("stack.vocabulary_multiple", "the recipe's model provider says it");
+    fn files(&self, request: &Request, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        let plan = request.plan;
+        coverage.elsewhere("model", "the recipe's model provider says it");
+        coverage.elsewhere("cluster", LAUNCHER);
+        coverage.elsewhere("stack.attention", "the recipe's attention_backend, an enumeration");
+        coverage.elsewhere("stack.vocabulary_multiple", "the recipe's model provider says it");
         let mut table = Map::new();
-        let fields = choices(plan, coverage).0.into_iter().filter_map(|argument| argument.field);
-        for (path, value) in fields.filter(|(path, _)| !of_precision(path)) {
+        let fields = choices(request, coverage).0.into_iter().filter_map(|argument| argument.field);
+        for (path, value) in fields.filter(|(path, _)| !of_recipe(path)) {
             yaml::set(&mut table, path, value.clone());
             match path {
                 "ddp.use_distributed_optimizer" | "ddp.overlap_param_gather" => {
@@ -46,17 +47,23 @@ impl Exporter for MegatronBridge {
             None => coverage.omit("job.precision", "no recipe of mixed precision has it"),
         }
         let gradients = super::fields::gradients(plan);
-        if gradients != Precision::Fp32 && plan.job.precision.base() == Precision::Bf16 {
-            coverage.omit("state.gradients", "fp32, as the recipes of mixed precision have it");
+        let usual =
+            if plan.job.precision.base() == Precision::Fp16 { Precision::Fp16 } else { Precision::Fp32 };
+        if gradients != usual && plan.job.precision.base() != Precision::Fp32 {
+            coverage.omit("state.gradients", format!("{usual}, as the recipe of mixed precision has it"));
+        }
+        if plan.state.moments != Moments::Fp32 {
+            coverage.omit("state.moments", "fp32: other types of them are no text");
         }
         vec![ExportedFile { name: "megatron-bridge.yaml".into(), text: yaml::write(&table) }]
     }
 }
 
-/// The settings that a recipe of mixed precision sets together.
-pub fn of_precision(path: &str) -> bool {
+/// The settings that a recipe sets: those of mixed precision together, and those of its attention.
+pub fn of_recipe(path: &str) -> bool {
     let field = path.rsplit('.').next().unwrap_or_default();
     ["bf16", "fp16", "fp8", "fp8_recipe", "fp4", "fp4_recipe", "grad_reduce_in_fp32"].contains(&field)
+        || ["masked_softmax_fusion", "flash_attention_version"].contains(&field)
 }
 
 /// The recipe of mixed precision in `megatron.bridge.training.mixed_precision`.

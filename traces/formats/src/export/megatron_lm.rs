@@ -3,8 +3,7 @@
 use super::coverage::Coverage;
 use super::megatron::{Argument, arguments};
 use super::shared::LAUNCHER;
-use super::{ExportedFile, Exporter};
-use trainwright_spec::plan::Plan;
+use super::{ExportedFile, Exporter, Request};
 
 /// Megatron-LM.
 pub struct MegatronLm;
@@ -22,9 +21,9 @@ impl Exporter for MegatronLm {
         "Megatron-LM, megatron/training/arguments.py as packaged with megatron-core 0.19.2"
     }
 
-    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
-        coverage.omit("cluster", format!("{LAUNCHER}, or --to slurm"));
-        let lines: Vec<String> = arguments(plan, coverage).0.iter().map(line).collect();
+    fn files(&self, request: &Request, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        coverage.elsewhere("cluster", format!("{LAUNCHER}, or --to slurm"));
+        let lines: Vec<String> = arguments(request, coverage).0.iter().map(line).collect();
         vec![ExportedFile { name: "megatron-lm.args".into(), text: lines.join("\n") + "\n" }]
     }
 }

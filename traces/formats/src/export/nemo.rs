@@ -2,9 +2,9 @@
 
 use super::coverage::Coverage;
 use super::megatron::choices;
-use super::megatron_bridge::of_precision;
-use super::{ExportedFile, Exporter};
-use trainwright_spec::plan::Plan;
+use super::megatron_bridge::of_recipe;
+use super::{ExportedFile, Exporter, Request};
+use trainwright_spec::optimizer::Moments;
 use trainwright_spec::precision::Precision;
 
 /// NeMo.
@@ -38,17 +38,19 @@ impl Exporter for NeMo {
         "NeMo 2, nemo.lightning.MegatronStrategy and nemo.collections.llm recipes"
     }
 
-    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
+    fn files(&self, request: &Request, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        let plan = request.plan;
         coverage.express(&["cluster"]);
-        coverage.omit("model", "the recipe says it");
-        coverage.omit("stack.attention", "the recipe says it");
-        coverage.omit("stack.vocabulary_multiple", "the recipe says it");
+        coverage.elsewhere("model", "the recipe says it");
+        coverage.elsewhere("stack.attention", "the recipe says it");
+        coverage.elsewhere("stack.vocabulary_multiple", "the recipe says it");
         let mut lines = vec![
             format!("trainer.num_nodes={}", plan.cluster.nodes),
             format!("trainer.devices={}", plan.cluster.node.gpus.value),
         ];
-        let fields = choices(plan, coverage).0.into_iter().filter_map(|argument| argument.field);
-        for (path, value) in fields.filter(|(path, _)| !of_precision(path)) {
+        let fields = choices(request, coverage).0.into_iter().filter_map(|argument| argument.field);
+        let of_recipe = |path: &str| of_recipe(path) || path.starts_with("checkpoint.");
+        for (path, value) in fields.filter(|(path, _)| !of_recipe(path)) {
             let (section, field) = path.split_once('.').unwrap_or(("", path));
             let path = match section {
                 _ if OF_STRATEGY.contains(&field) => format!("trainer.strategy.{field}"),
@@ -61,6 +63,13 @@ impl Exporter for NeMo {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
             lines.push(format!("{path}={}", text.replace("true", "True").replace("false", "False")));
         }
+        if plan.state.moments != Moments::Fp32 {
+            coverage.omit("state.moments", "fp32: other types of them are no text");
+        }
+        let wide = super::fields::gradients(plan) == Precision::Fp32;
+        if !wide && plan.job.precision.base() != Precision::Fp32 {
+            coverage.omit("state.gradients", "fp32, as the precision plugins have it");
+        }
         match plan.job.precision {
             Precision::Bf16 => lines.push("trainer.plugins.precision=bf16-mixed".into()),
             Precision::Fp16 => lines.push("trainer.plugins.precision=16-mixed".into()),
@@ -69,7 +78,7 @@ impl Exporter for NeMo {
                 lines.push("trainer.plugins.fp8=hybrid".into());
                 lines.push("trainer.plugins.fp8_recipe=delayed".into());
             }
-            _ => coverage.omit("job.precision", "choose the recipe's precision plugin"),
+            _ => coverage.elsewhere("job.precision", "choose the recipe's precision plugin"),
         }
         vec![ExportedFile { name: "nemo.overrides".into(), text: lines.join("\n") + "\n" }]
     }

@@ -1,6 +1,7 @@
 //! Choices that several tools express, or cannot express, for the same reason.
 
 use super::coverage::Coverage;
+use trainwright_spec::model::weights::Weight;
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::Place;
 
@@ -26,6 +27,23 @@ pub fn fsdp_shard_ranks(plan: &Plan, coverage: &mut Coverage) -> usize {
         coverage.omit("mesh.shard", "the context ranks all divide the state");
     }
     (mesh.shard() / mesh.context).max(1)
+}
+
+/// Parameters in a bucket of gradients. A stack that reduces each block's gradients alone has buckets of one parameter;
+/// where no matrix of a block fits into a bucket, files have buckets of a block, as others would reduce weight by weight.
+pub fn bucket(plan: &Plan, coverage: &mut Coverage) -> usize {
+    // The gradients of routed experts have buckets of their own.
+    let on_rank = |weight: &Weight| if weight.routed { 0 } else { weight.elements_on_rank(plan.mesh.tensor) };
+    let blocks = || plan.model.blocks.iter().map(|run| run.block.weights(plan.model.hidden));
+    let matrices = blocks().flatten().filter(|weight| !weight.is_vector() && !weight.routed);
+    let smallest = matrices.map(|weight| on_rank(&weight) / weight.copies.max(1)).min().unwrap_or(0);
+    if plan.bucket_parameters() as u64 >= smallest {
+        return plan.bucket_parameters();
+    }
+    let largest =
+        blocks().map(|weights| weights.iter().map(on_rank).sum::<u64>()).max().unwrap_or(0) as usize;
+    coverage.slow("stack.bucket_parameters", format!("a block a bucket: {largest}"));
+    largest
 }
 
 /// The dispatcher's inner group: tools take the ranks of a node.

@@ -1,8 +1,7 @@
 //! The schedule alone, as torch.distributed.pipelining reads it.
 
 use super::coverage::Coverage;
-use super::{ExportedFile, Exporter};
-use trainwright_spec::plan::Plan;
+use super::{ExportedFile, Exporter, Request};
 use trainwright_spec::schedule::text;
 
 /// torch.distributed.pipelining.
@@ -25,10 +24,22 @@ impl Exporter for TorchPipelining {
         None
     }
 
-    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
+    fn files(&self, request: &Request, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        let plan = request.plan;
         coverage.express(&["schedule", "virtual_stages", "mesh.pipeline"]);
         for group in ["cluster", "model", "job", "mesh", "stack", "state", "offload", "data", "experts"] {
-            coverage.omit(group, "a schedule says only who does which pass of which stage when");
+            coverage.elsewhere(group, "a schedule says only who does which pass of which stage when");
+        }
+        coverage.elsewhere("micro_batch", "the script's data loader");
+        for field in [
+            "data_sharding",
+            "sequence_parallel",
+            "tensor_scheme",
+            "context_scheme",
+            "stages",
+            "stages.recompute",
+        ] {
+            coverage.elsewhere(field, "a schedule says only who does which pass of which stage when");
         }
         let lists = plan.schedule().lists(plan.pipeline_shape());
         vec![ExportedFile { name: "schedule.csv".into(), text: text::write_csv(&lists) }]

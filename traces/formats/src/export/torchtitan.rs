@@ -1,9 +1,14 @@
-//! The TOML configuration of torchtitan.
+//! The TOML configuration of torchtitan, up to version 0.2.
+
+pub(crate) mod flavors;
+mod python;
+
+pub use python::TorchTitanPython;
 
 use super::coverage::Coverage;
 use super::fields::gradients;
 use super::shared::{LAUNCHER, dispatch_within_node, fsdp_offload, fsdp_shard_ranks, uniform_recompute};
-use super::{ExportedFile, Exporter};
+use super::{ExportedFile, Exporter, Request};
 use serde::Serialize;
 use trainwright_spec::data::Reshard;
 use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
@@ -12,17 +17,6 @@ use trainwright_spec::schedule::{schedule, text};
 
 /// torchtitan.
 pub struct TorchTitan;
-
-/// Models of the catalog: their names, and name and flavor in torchtitan.
-pub(crate) const FLAVORS: &[(&str, &str, &str)] = &[
-    ("llama-3-8b", "llama3", "8B"),
-    ("llama-3-70b", "llama3", "70B"),
-    ("llama-3-405b", "llama3", "405B"),
-    ("deepseek-v2", "deepseek_v3", "236B"),
-    ("deepseek-v3", "deepseek_v3", "671B"),
-    ("qwen3-8b", "qwen3", "8B"),
-    ("qwen3-235b-a22b", "qwen3", "235B-A22B"),
-];
 
 /// Our schedules with torchtitan's.
 pub(crate) const SCHEDULES: &[(&str, &str)] = &[
@@ -119,12 +113,13 @@ impl Exporter for TorchTitan {
         "torchtitan 0.2.2, torchtitan.config.JobConfig: the last version with TOML files"
     }
 
-    fn files(&self, plan: &Plan, coverage: &mut Coverage) -> Vec<ExportedFile> {
-        coverage.omit("cluster", LAUNCHER);
-        coverage.omit("stack", "torchtitan's kernels and overlap");
+    fn files(&self, request: &Request, coverage: &mut Coverage) -> Vec<ExportedFile> {
+        let plan = request.plan;
+        coverage.elsewhere("cluster", LAUNCHER);
+        coverage.elsewhere("stack", "torchtitan's kernels and overlap");
         let (parallelism, csv) = parallelism(plan, coverage);
         let document = Document {
-            model: model(plan, coverage),
+            model: model(request, coverage),
             training: training(plan, coverage),
             optimizer: optimizer(plan, coverage),
             parallelism,
@@ -137,16 +132,27 @@ impl Exporter for TorchTitan {
     }
 }
 
-fn model(plan: &Plan, coverage: &mut Coverage) -> ModelTable {
-    let known = FLAVORS.iter().find(|(catalog_name, ..)| *catalog_name == plan.model.name);
-    let (name, flavor) = match known {
-        Some((_, name, flavor)) => {
+fn model(request: &Request, coverage: &mut Coverage) -> ModelTable {
+    let plan = request.plan;
+    let (name, flavor) = match flavors::of_shape(&plan.model).filter(|flavor| flavor.second) {
+        Some(known) => {
             coverage.express(&["model"]);
-            (name.to_string(), flavor.to_string())
+            flavors::check_positions(request, known, coverage);
+            if plan.mesh.pipeline > 1 && !known.second_pipeline {
+                coverage
+                    .refuse("mesh.pipeline", format!("torchtitan 0.2 has no pipeline of {}", known.name.0));
+            }
+            if request.details().further_predictions > 0 {
+                coverage.remark("no prediction of further tokens, as in the plan");
+            }
+            (known.name.0, known.name.1.to_string())
         }
         None => {
-            coverage.omit("model", "no flavor of it: add one of this name to torchtitan's registry");
-            ("llama3".into(), plan.model.name.clone())
+            coverage.omit(
+                "model",
+                "torchtitan has no flavor of this shape: one of this name is needed in its registry",
+            );
+            ("llama3", plan.model.name.clone())
         }
     };
     let converters = match plan.job.precision {
@@ -154,7 +160,7 @@ fn model(plan: &Plan, coverage: &mut Coverage) -> ModelTable {
         Precision::MxFp8 => vec!["quantize.linear.mx"],
         _ => Vec::new(),
     };
-    ModelTable { name, flavor, converters }
+    ModelTable { name: name.into(), flavor, converters }
 }
 
 fn training(plan: &Plan, coverage: &mut Coverage) -> Training {
@@ -251,6 +257,10 @@ fn parallelism(plan: &Plan, coverage: &mut Coverage) -> (Parallelism, Option<Exp
         expert_parallel_degree: mesh.expert,
         ..Parallelism::default()
     };
+    let shared = mesh.tensor * mesh.context;
+    if mesh.expert > 1 && !(mesh.data * shared).is_multiple_of(mesh.expert) {
+        coverage.refuse("mesh.expert", "expert ranks are ranks that divide the state");
+    }
     if mesh.tensor > 1 && !plan.sequence_parallel {
         coverage
             .omit("sequence_parallel", "with tensor parallelism norms are always split along the sequence");
@@ -295,8 +305,26 @@ fn data(plan: &Plan, coverage: &mut Coverage, out: &mut Parallelism) {
                 coverage.alter("mesh.shard", "context ranks always divide the state");
             }
         }
+        "fsdp" if plan.data.reshard == Some(Reshard::AfterStep) && mesh.pipeline > 1 => {
+            out.fsdp_reshard_after_forward = "never";
+            coverage.express(&["data.reshard"]);
+        }
         "fsdp" => {}
         "zero2-fsdp" => out.fsdp_reshard_after_forward = "never",
+        // Weights are whole in a step: they are gathered once and kept.
+        "zero1" | "zero2" => {
+            out.fsdp_reshard_after_forward = "never";
+            coverage.omit("data_sharding", "fsdp that keeps gathered weights");
+            coverage.alter("data.reshard", "gathered weights are kept");
+        }
+        "horovod" | "parameter-server" => {
+            out.data_parallel_replicate_degree = mesh.data;
+            out.data_parallel_shard_degree = 1;
+            coverage.omit("data_sharding", "gradients are all-reduced");
+            if mesh.context > 1 {
+                coverage.alter("mesh.shard", "context ranks always divide the state");
+            }
+        }
         "hsdp" => {
             out.data_parallel_shard_degree = fsdp_shard_ranks(plan, coverage);
             out.data_parallel_replicate_degree = mesh.data / out.data_parallel_shard_degree;

@@ -11,6 +11,7 @@ pub struct Arguments<'a> {
     request: &'a Request<'a>,
     flags: BTreeMap<String, Vec<String>>,
     read: RefCell<BTreeSet<String>>,
+    assumed: RefCell<Vec<String>>,
 }
 
 impl<'a> Arguments<'a> {
@@ -20,7 +21,10 @@ impl<'a> Arguments<'a> {
     /// # Errors
     /// `Syntax` if a quote is not closed, or a variable stands for more than `LONGEST_WORD` letters.
     pub fn read(request: &'a Request<'a>) -> Result<Self, SpecError> {
-        let text = request.text.replace("\\\r\n", " ").replace("\\\n", " ");
+        // A comment ends with its line, even if that ends with a backslash.
+        let is_comment = |line: &&str| line.trim_start().starts_with('#');
+        let lines: Vec<&str> = request.text.lines().filter(|line| !is_comment(line)).collect();
+        let text = lines.join("\n").replace("\\\n", " ");
         let words = shlex::split(&text).ok_or_else(|| SpecError::Syntax {
             origin: request.origin.into(),
             message: "a quote is not closed".into(),
@@ -33,24 +37,80 @@ impl<'a> Arguments<'a> {
                 origin: request.origin.into(),
                 message: format!("a word with its variables has more than {LONGEST_WORD} letters"),
             })?;
-            let word = word.trim_end_matches(')');
+            // An array's element `"--flag value"` is a flag and its value, as the shell splits it again.
+            let parts: Vec<&str> = match word.trim_start().starts_with("--") {
+                true => word.split_whitespace().collect(),
+                false => vec![&word],
+            };
+            for part in parts {
+                // `NAME=(--flag` begins an array.
+                let (array, rest) = part.split_once("=(").map_or(("", part), |(name, rest)| (name, rest));
+                if !array.is_empty() {
+                    open = None;
+                }
+                Self::word(rest, &mut variables, &mut flags, &mut open);
+            }
+        }
+        Ok(Self::of_flags(request, flags))
+    }
+
+    /// Adds a word of a script.
+    fn word(
+        word: &str,
+        variables: &mut BTreeMap<String, String>,
+        flags: &mut BTreeMap<String, Vec<String>>,
+        open: &mut Option<String>,
+    ) {
+        {
+            let word = match word.starts_with("--") || word.starts_with('(') {
+                true => word.trim_end_matches(')'),
+                false if word.contains("=(") => word.trim_end_matches(')'),
+                false if word == ")" => "",
+                false => word,
+            };
             if let Some(flag) = word.strip_prefix("--").filter(|flag| !flag.is_empty()) {
                 let (name, value) =
                     flag.split_once('=').map_or((flag, None), |(n, v)| (n, Some(v.to_string())));
                 // torchrun and argparse spell names with either.
                 let name = format!("--{}", name.replace('_', "-"));
                 flags.insert(name.clone(), value.iter().cloned().collect::<Vec<String>>());
-                open = value.is_none().then_some(name);
+                *open = value.is_none().then_some(name);
             } else if let Some((name, value)) = assignment(word) {
                 variables.insert(name, value);
-                open = None;
-            } else if word.is_empty() || word.starts_with("${") || word.ends_with(".py") {
-                open = None;
-            } else if let Some(name) = &open {
+                *open = None;
+            } else if word.is_empty()
+                || word.starts_with("${")
+                || word.ends_with(".py")
+                || word.contains("=(")
+                || KEYWORDS.contains(&word)
+            {
+                *open = None;
+            } else if let Some(name) = &*open {
                 flags.entry(name.clone()).or_default().push(word.to_string());
             }
         }
-        Ok(Arguments { request, flags, read: RefCell::default() })
+    }
+
+    /// Flags that were found by other means.
+    pub fn of_flags(request: &'a Request<'a>, mut flags: BTreeMap<String, Vec<String>>) -> Self {
+        for (name, value) in &request.settings {
+            let name = format!("--{}", name.trim_start_matches('-').replace('_', "-"));
+            match value.as_str() {
+                "false" => drop(flags.remove(&name)),
+                "true" => drop(flags.insert(name, Vec::new())),
+                value => drop(flags.insert(name, value.split_whitespace().map(String::from).collect())),
+            }
+        }
+        Arguments { request, flags, read: RefCell::default(), assumed: RefCell::default() }
+    }
+
+    /// With further flags, which replace those of the same name.
+    pub fn with(mut self, flags: Vec<(&str, &str)>) -> Self {
+        for (flag, value) in flags {
+            let values = value.split_whitespace().map(String::from).collect();
+            self.flags.insert(flag.into(), values);
+        }
+        self
     }
 
     /// The values of a flag; `None` if it is not given.
@@ -115,6 +175,16 @@ impl<'a> Arguments<'a> {
         given.ok_or_else(|| self.request.missing(flag, count.expected()))
     }
 
+    /// Notes that a flag is not given and `value` was taken.
+    pub fn assume(&self, flag: &str, value: impl ToString) {
+        self.assumed.borrow_mut().push(format!("{flag} {}", value.to_string()));
+    }
+
+    /// What was taken for flags that are not given.
+    pub fn assumed(&self) -> Vec<String> {
+        self.assumed.borrow().clone()
+    }
+
     /// Flags that were not read.
     pub fn unread(&self) -> Vec<String> {
         let read = self.read.borrow();
@@ -127,9 +197,15 @@ pub fn quoted(text: &str) -> String {
     format!("`{text}`")
 }
 
+/// Words of the shell that end an argument.
+const KEYWORDS: [&str; 8] = ["if", "then", "else", "elif", "fi", "[[", "]]", "torchrun"];
+
 /// `NAME=value`; an array's bracket is no value.
 fn assignment(word: &str) -> Option<(String, String)> {
     let (name, value) = word.split_once('=')?;
+    if value.starts_with('(') {
+        return None;
+    }
     let is_name =
         !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
     is_name.then(|| (name.into(), value.into()))
@@ -152,5 +228,22 @@ fn substituted(word: &str, variables: &BTreeMap<String, String>) -> Option<Strin
             text = text.replace(&written, value);
         }
     }
-    Some(text)
+    Some(with_defaults(&text))
+}
+
+/// `${NAME:-value}` of a variable that is not set is its value.
+fn with_defaults(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        let Some(length) = rest[start..].find('}') else { break };
+        let inside = &rest[start + 2..start + length];
+        out += &rest[..start];
+        match inside.split_once(":-") {
+            Some((_, value)) => out += value.trim_matches('"'),
+            None => out += &rest[start..start + length + 1],
+        }
+        rest = &rest[start + length + 1..];
+    }
+    out + rest
 }

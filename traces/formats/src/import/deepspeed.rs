@@ -1,7 +1,8 @@
 //! The JSON configuration of DeepSpeed.
 
 use super::tables::Tables;
-use super::{Imported, Importer, Request, stages};
+use super::{Imported, Importer, Request, even, offload_undivided, shard, stages};
+use crate::export::JSON_COMMENT;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{BUCKET, LAYERS, RANKS, SEQUENCES};
 use trainwright_spec::plan::{Plan, Recompute};
@@ -25,21 +26,16 @@ impl Importer for DeepSpeed {
         "deepspeed"
     }
 
-    fn read(&self, request: &Request) -> Result<Imported, SpecError> {
+    fn draft(&self, request: &Request) -> Result<Imported, SpecError> {
         let tables = Tables::from_json(request)?;
-        let model = request.model.clone();
-        let model =
-            model.ok_or_else(|| request.missing("model", "DeepSpeed does not say it: give --model"))?;
-        let sequence = request.sequence;
-        let sequence =
-            sequence.ok_or_else(|| request.missing("sequence", "DeepSpeed does not say it: give --seq"))?;
+        tables.get(JSON_COMMENT);
+        let (model, sequence) = (request.given_model("DeepSpeed")?, request.given_sequence("DeepSpeed")?);
         let mut plan = request.blank(model, sequence);
         parallel(&tables, request, &mut plan)?;
         batch(&tables, request, &mut plan)?;
         state(&tables, request, &mut plan)?;
         zero(&tables, request, &mut plan)?;
-        plan.check(request.origin)?;
-        Ok(Imported { plan, unread: tables.unread() })
+        Ok(Imported { plan, unread: tables.unread(), assumed: tables.assumed() })
     }
 }
 
@@ -58,8 +54,7 @@ fn parallel(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     }
     tables.text("pipeline.partition")?;
     let (p, blocks) = (mesh.pipeline, plan.model.layers());
-    // The first stages take the remainder.
-    let counts: Vec<usize> = (0..p).map(|stage| blocks / p + usize::from(stage < blocks % p)).collect();
+    let counts = even(blocks, p);
     tables.flag("activation_checkpointing.partition_activations")?;
     let again = tables.get("activation_checkpointing").is_some()
         && tables.count("activation_checkpointing.number_checkpoints", LAYERS.or_zero())? != Some(0);
@@ -69,6 +64,10 @@ fn parallel(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     }
     Ok(())
 }
+
+/// What `auto` stands for in transformers' `TrainingArguments`: `per_device_train_batch_size` and `max_grad_norm`.
+const AUTO_MICRO_BATCH: usize = 8;
+const AUTO_CLIPPING: f64 = 1.0;
 
 /// Two of the three numbers imply the third.
 fn batch(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
@@ -86,21 +85,35 @@ fn batch(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
         (Some(batch), Some(micro), _) => (batch, micro),
         (Some(batch), None, steps) => (batch, batch / data / steps.unwrap_or(1).max(1)),
         (None, Some(micro), steps) => (micro.saturating_mul(data).saturating_mul(steps.unwrap_or(1)), micro),
-        (None, None, _) => {
-            let expected = "or `train_micro_batch_size_per_gpu`: sequences in a step";
-            return Err(request.missing("train_batch_size", expected));
+        (None, None, steps) => {
+            let (micro, steps) = (AUTO_MICRO_BATCH, steps.unwrap_or(1));
+            tables.assume("train_micro_batch_size_per_gpu", micro);
+            tables.assume("gradient_accumulation_steps", steps);
+            (micro.saturating_mul(data).saturating_mul(steps), micro)
         }
     };
     plan.micro_batch = micro;
     plan.job.global_batch = batch;
-    plan.job.gradient_clipping = tables.number("gradient_clipping")?.unwrap_or(0.0) > 0.0;
+    let limit = tables.number("gradient_clipping")?;
+    if tables.is_auto("gradient_clipping") {
+        tables.assume("gradient_clipping", AUTO_CLIPPING);
+    }
+    let usual = if tables.is_auto("gradient_clipping") { AUTO_CLIPPING } else { 0.0 };
+    plan.job.gradient_clipping = limit.unwrap_or(usual) > 0.0;
     Ok(())
 }
 
 fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let [bf16, fp16] = ["bf16.enabled", "fp16.enabled"].map(|key| tables.is_auto(key));
+    if bf16 || fp16 {
+        let taken = if bf16 { "bf16" } else { "fp16" };
+        tables.assume(&format!("{taken}.enabled"), "true");
+    }
     plan.job.precision = match (tables.flag("bf16.enabled")?, tables.flag("fp16.enabled")?) {
         (true, _) => Precision::Bf16,
         (_, true) => Precision::Fp16,
+        _ if bf16 => Precision::Bf16,
+        _ if fp16 => Precision::Fp16,
         _ => Precision::Fp32,
     };
     let gradients = match tables.text("data_types.grad_accum_dtype")?.as_deref() {
@@ -140,19 +153,18 @@ fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
         3 => "zero3",
         other => return Err(request.bad(&key("stage"), other, "0, 1, 2 or 3")),
     };
-    plan.data_sharding = scheme.into();
+    shard(plan, scheme);
     plan.mesh.shard = groups;
-    if !plan.stack.has_data_scheme(scheme) {
-        match scheme {
-            "zero1" => plan.stack.sharded_optimizer = true,
-            _ => plan.stack.data_schemes.push(scheme.into()),
-        }
-    }
     if tables.get(&key("overlap_comm")).is_some() {
         plan.stack.overlap_gradient_reduction = tables.flag(&key("overlap_comm"))?;
     }
-    if let Some(size) =
-        tables.count(&key("reduce_bucket_size"), BUCKET)?.filter(|size| *size != plan.bucket_parameters())
+    let automatic =
+        tables.is_auto(&key("reduce_bucket_size")).then_some(plan.model.hidden * plan.model.hidden);
+    if let Some(size) = tables
+        .count(&key("reduce_bucket_size"), BUCKET.or_zero())?
+        .filter(|size| *size > 0)
+        .or(automatic)
+        .filter(|size| *size != plan.bucket_parameters())
     {
         let sourced = |value: usize| Sourced::new(value, "reduce_bucket_size");
         plan.stack.bucket_parameters = sourced(size);
@@ -176,6 +188,9 @@ fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
         plan.offload.optimizer_fraction = part;
         // Gradients are offloaded with the optimizer if all of it is.
         plan.offload.gradients = (stage >= 2 && part == 1.0).then_some(Place::Host);
+    }
+    if let Some(taken) = offload_undivided(plan) {
+        tables.assume(&key("stage"), taken);
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ mod stages;
 mod state;
 
 use super::arguments::{Arguments, quoted};
-use super::{Imported, Importer, Request};
+use super::{Imported, Importer, Request, megatron_yaml};
 use crate::export::fields::has_experts;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{BUCKET, LAYERS, MULTIPLE, RANKS, SEQUENCES, TOKENS};
@@ -24,29 +24,43 @@ impl Importer for MegatronLm {
     }
 
     fn summary(&self) -> &'static str {
-        "arguments of Megatron-LM's pretrain_gpt.py: a list, a command or a script"
+        "arguments of Megatron-LM's pretrain_gpt.py: a list, a command, a script, or --yaml-cfg"
     }
 
     fn stack(&self) -> &'static str {
         "megatron-core"
     }
 
-    fn read(&self, request: &Request) -> Result<Imported, SpecError> {
-        let given = Arguments::read(request)?;
-        let model = model::read(request, &given)?;
-        let in_file = given.optional_count("--seq-length", TOKENS)?;
-        let sequence = request.sequence.or(in_file);
-        let sequence = sequence.ok_or_else(|| request.missing("--seq-length", "tokens in a sequence"))?;
-        let mut plan = request.blank(model, sequence);
-        mesh(&given, request, &mut plan)?;
-        job(&given, request, &mut plan)?;
-        stages::read(&given, request, &mut plan)?;
-        experts(&given, request, &mut plan)?;
-        stack(&given, request, &mut plan)?;
-        state::read(&given, request, &mut plan)?;
-        plan.check(request.origin)?;
-        Ok(Imported { plan, unread: given.unread() })
+    fn draft(&self, request: &Request) -> Result<Imported, SpecError> {
+        let given = match is_yaml(request.text) {
+            true => megatron_yaml::of_file(request)?,
+            false => Arguments::read(request)?,
+        };
+        read(request, &given)
     }
+}
+
+/// Whether a text is a YAML configuration and no list of arguments.
+fn is_yaml(text: &str) -> bool {
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    !lines().any(|line| line.starts_with("--") || line.contains(" --"))
+        && lines().any(|line| line.ends_with(':') || line.contains(": "))
+}
+
+/// The plan of Megatron's arguments, whatever file they were in.
+pub fn read(request: &Request, given: &Arguments) -> Result<Imported, SpecError> {
+    let model = model::read(request, given)?;
+    let in_file = given.optional_count("--seq-length", TOKENS)?;
+    let sequence = request.sequence.or(in_file);
+    let sequence = sequence.ok_or_else(|| request.missing("--seq-length", "tokens in a sequence"))?;
+    let mut plan = request.blank(model, sequence);
+    mesh(given, request, &mut plan)?;
+    job(given, request, &mut plan)?;
+    stages::read(given, request, &mut plan)?;
+    experts(given, request, &mut plan)?;
+    stack(given, request, &mut plan)?;
+    state::read(given, request, &mut plan)?;
+    Ok(Imported { plan, unread: given.unread(), assumed: given.assumed() })
 }
 
 fn mesh(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
@@ -83,7 +97,14 @@ fn mesh(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Spe
 }
 
 fn job(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    plan.micro_batch = given.count("--micro-batch-size", SEQUENCES)?;
+    plan.micro_batch = match given.optional_count("--micro-batch-size", SEQUENCES)? {
+        Some(size) => size,
+        None if request.model.is_some() => {
+            given.assume("--micro-batch-size", 1);
+            1
+        }
+        None => given.count("--micro-batch-size", SEQUENCES)?,
+    };
     let least = plan.micro_batch.saturating_mul(plan.mesh.data);
     plan.job.global_batch = given.count_or("--global-batch-size", least, SEQUENCES)?;
     let base = match (given.has("--bf16"), given.has("--fp16")) {
@@ -160,7 +181,11 @@ fn stack(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Sp
     stack.fused_gradient_accumulation = !given.has("--no-gradient-accumulation-fusion");
     stack.overlap_tensor_pieces = given.has("--tp-comm-overlap");
     stack.overlap_gradient_reduction = given.has("--overlap-grad-reduce");
-    stack.overlap_weight_gather = given.has("--overlap-param-gather");
+    let gathers = given.has("--overlap-param-gather");
+    // Nothing is gathered where nothing is divided.
+    if given.has("--use-distributed-optimizer") || given.has("--use-megatron-fsdp") {
+        stack.overlap_weight_gather = gathers;
+    }
     if let Some(size) = given.optional_count("--ddp-bucket-size", BUCKET)? {
         stack.bucket_parameters = sourced(size, "--ddp-bucket-size");
         stack.bucket_parameters_per_data_rank = sourced(0, "--ddp-bucket-size");

@@ -13,6 +13,7 @@ pub struct Tables<'a> {
     request: &'a Request<'a>,
     root: Value,
     read: RefCell<BTreeSet<String>>,
+    assumed: RefCell<Vec<String>>,
 }
 
 impl<'a> Tables<'a> {
@@ -22,6 +23,24 @@ impl<'a> Tables<'a> {
     /// `Syntax` with line and column.
     pub fn from_json(request: &'a Request<'a>) -> Result<Self, SpecError> {
         Self::new(request, serde_json::from_str(request.text).map_err(|error| error.to_string()))
+    }
+
+    /// Reads YAML, of which the last key counts where one stands twice.
+    ///
+    /// # Errors
+    /// `Syntax` with the parser's message.
+    pub fn from_yaml(request: &'a Request<'a>) -> Result<Self, SpecError> {
+        let root: Result<Value, String> = serde_saphyr::from_str(request.text)
+            .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_string());
+        Self::new(request, root)
+    }
+
+    /// Reads tables that were made by other means.
+    ///
+    /// # Errors
+    /// `Syntax` if it is no table.
+    pub fn from_value(request: &'a Request<'a>, root: Value) -> Result<Self, SpecError> {
+        Self::new(request, Ok(root))
     }
 
     /// Reads TOML.
@@ -37,7 +56,10 @@ impl<'a> Tables<'a> {
     fn new(request: &'a Request<'a>, root: Result<Value, String>) -> Result<Self, SpecError> {
         let syntax = |message: String| SpecError::Syntax { origin: request.origin.into(), message };
         match root.map_err(syntax)? {
-            root @ Value::Object(_) => Ok(Tables { request, root, read: RefCell::default() }),
+            mut root @ Value::Object(_) => {
+                request.settings.iter().for_each(|(path, text)| set(&mut root, path, scalar(text)));
+                Ok(Tables { request, root, read: RefCell::default(), assumed: RefCell::default() })
+            }
             _ => Err(syntax("a table should stand here".into())),
         }
     }
@@ -47,6 +69,18 @@ impl<'a> Tables<'a> {
         self.read.borrow_mut().insert(path.into());
         let found = path.split('.').try_fold(&self.root, |table, key| table.get(key))?;
         (!found.is_null() && found != "auto").then_some(found)
+    }
+
+    /// With `${path}` and `${.key}` replaced by what stands there, as OmegaConf does; others stay.
+    pub fn interpolated(mut self) -> Self {
+        let before = self.root.clone();
+        interpolate(&mut self.root, &before, "");
+        self
+    }
+
+    /// Whether another program fills the value in.
+    pub fn is_auto(&self, path: &str) -> bool {
+        path.split('.').try_fold(&self.root, |table, key| table.get(key)).is_some_and(|value| value == "auto")
     }
 
     /// A number of things, between the limits of `count`.
@@ -98,10 +132,25 @@ impl<'a> Tables<'a> {
         as_type(value).map(Some).ok_or_else(bad)
     }
 
+    /// Every value that is no table, with its path.
+    pub fn leaves(&self, report: &mut impl FnMut(&str, &Value)) {
+        values(&self.root, "", report);
+    }
+
+    /// Notes that `path` is left open and `value` was taken.
+    pub fn assume(&self, path: &str, value: impl ToString) {
+        self.assumed.borrow_mut().push(format!("{path} = {}", value.to_string()));
+    }
+
+    /// What was taken for paths that are left open.
+    pub fn assumed(&self) -> Vec<String> {
+        self.assumed.borrow().clone()
+    }
+
     /// Paths that were not read.
     pub fn unread(&self) -> Vec<String> {
         let mut unread = Vec::new();
-        leaves(&self.root, "", &mut |path| {
+        self.leaves(&mut |path, _| {
             let read = self.read.borrow();
             let known = read.iter().any(|key| path == key || path.starts_with(&format!("{key}.")));
             if !known {
@@ -112,14 +161,67 @@ impl<'a> Tables<'a> {
     }
 }
 
-fn leaves(value: &Value, path: &str, report: &mut impl FnMut(&str)) {
+fn values(value: &Value, path: &str, report: &mut impl FnMut(&str, &Value)) {
     match value {
         Value::Object(table) => {
             for (key, inner) in table {
                 let inner_path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                leaves(inner, &inner_path, report);
+                values(inner, &inner_path, report);
             }
         }
-        _ => report(path),
+        _ => report(path, value),
+    }
+}
+
+fn interpolate(value: &mut Value, root: &Value, parent: &str) {
+    match value {
+        Value::Object(table) => {
+            for (key, inner) in table {
+                let path = if parent.is_empty() { key.clone() } else { format!("{parent}.{key}") };
+                let parent_of = path.rsplit_once('.').map_or("", |(parent, _)| parent).to_string();
+                match inner {
+                    Value::String(_) => interpolate(inner, root, &parent_of),
+                    _ => interpolate(inner, root, &path),
+                }
+            }
+        }
+        Value::String(text) => {
+            let Some(path) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) else { return };
+            let path = match path.strip_prefix('.') {
+                Some(key) if !parent.is_empty() => format!("{parent}.{key}"),
+                Some(key) => key.to_string(),
+                None => path.to_string(),
+            };
+            let found = path.split('.').try_fold(root, |table, key| table.get(key));
+            if let Some(found) = found.filter(|found| !found.is_object()) {
+                *value = found.clone();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Sets the value at a path.
+pub fn set(root: &mut Value, path: &str, value: Value) {
+    let Value::Object(table) = root else { return };
+    match path.split_once('.') {
+        None => {
+            table.insert(path.into(), value);
+        }
+        Some((first, rest)) => {
+            let inner = table.entry(first).or_insert_with(|| Value::Object(Default::default()));
+            if !inner.is_object() {
+                *inner = Value::Object(Default::default());
+            }
+            set(inner, rest, value);
+        }
+    }
+}
+
+/// A number, a boolean or a text.
+pub fn scalar(text: &str) -> Value {
+    match serde_json::from_str(text) {
+        Ok(value @ (Value::Number(_) | Value::Bool(_) | Value::Array(_))) => value,
+        _ => Value::String(text.into()),
     }
 }

@@ -1,14 +1,17 @@
-//! The TOML configuration of torchtitan, up to version 0.2.
+//! The configuration of torchtitan: TOML up to version 0.2, Python from 0.3 on.
+
+mod python;
 
 use super::arguments::quoted;
 use super::tables::Tables;
 use super::{Imported, Importer, Request, stages};
 use crate::export::{FLAVORS, NO_LIMIT, SCHEDULES as NAMES};
 use serde_json::Value;
+use trainwright_spec::data::Reshard;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{LAYERS, RANKS, SEQUENCES, TOKENS};
 use trainwright_spec::model::{Model, preset};
-use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
+use trainwright_spec::plan::{Piece, Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Place;
 use trainwright_spec::schedule::{Custom, SCHEDULES, Schedule, text};
@@ -23,25 +26,36 @@ impl Importer for TorchTitan {
     }
 
     fn summary(&self) -> &'static str {
-        "torchtitan's TOML configuration, up to version 0.2"
+        "torchtitan's configuration: TOML up to 0.2, Python from 0.3 (--set config=NAME if it has several)"
     }
 
     fn stack(&self) -> &'static str {
         "pytorch-eager"
     }
 
-    fn read(&self, request: &Request) -> Result<Imported, SpecError> {
-        let tables = Tables::from_toml(request)?;
+    fn draft(&self, request: &Request) -> Result<Imported, SpecError> {
+        let tables = match python::is_python(request.text) {
+            true => Tables::from_value(request, python::tables(request)?)?,
+            false => Tables::from_toml(request)?,
+        };
+        tables.get("config");
+        tables.get("training.disable_cuda_graphs");
         let model = model(&tables, request)?;
         let in_file = tables.count("training.seq_len", TOKENS)?;
         let mut plan = request.blank(model, request.sequence.or(in_file).unwrap_or(2048));
         mesh(&tables, request, &mut plan)?;
         data(&tables, request, &mut plan)?;
         job(&tables, request, &mut plan)?;
+        if plan.mesh.tensor > 1
+            && plan.stack.overlap_tensor_pieces
+            && plan.job.precision.quantisation().is_some()
+        {
+            tables.assume("parallelism.enable_async_tensor_parallel", "false with products in 8 bits");
+            plan.stack.overlap_tensor_pieces = false;
+        }
         pipeline(&tables, request, &mut plan)?;
         experts(&tables, &mut plan)?;
-        plan.check(request.origin)?;
-        Ok(Imported { plan, unread: tables.unread() })
+        Ok(Imported { plan, unread: tables.unread(), assumed: tables.assumed() })
     }
 }
 
@@ -51,11 +65,11 @@ fn model(tables: &Tables, request: &Request) -> Result<Model, SpecError> {
         return Ok(model.clone());
     }
     let given = (name.as_deref().unwrap_or("llama3"), flavor.as_deref().unwrap_or("debugmodel"));
-    match FLAVORS.iter().find(|(_, name, flavor)| (*name, *flavor) == given) {
-        Some((preset_name, ..)) => preset::preset(preset_name),
+    match FLAVORS.iter().find(|flavor| flavor.name == given) {
+        Some(flavor) => preset::preset(flavor.preset),
         None => {
             let known: Vec<String> =
-                FLAVORS.iter().map(|(_, name, flavor)| format!("{name} {flavor}")).collect();
+                FLAVORS.iter().map(|flavor| format!("{} {}", flavor.name.0, flavor.name.1)).collect();
             let allowed = format!("known are {}; others by --model", known.join(", "));
             Err(request.bad("model.flavor", quoted(&format!("{} {}", given.0, given.1)), allowed))
         }
@@ -120,10 +134,14 @@ fn data(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     // Context ranks divide the state too.
     let scheme = match (copies, shard * plan.mesh.context) {
         (_, 1) => "none",
-        (1, _) if always => "fsdp",
+        (1, _) if always || with_pipeline => "fsdp",
         (1, _) => "zero2-fsdp",
         _ => "hsdp",
     };
+    // Microbatches that are in flight together share the weights that are kept.
+    if scheme == "fsdp" && !always {
+        plan.data.reshard = Some(Reshard::AfterStep);
+    }
     plan.data_sharding = scheme.into();
     if scheme == "hsdp" {
         plan.mesh.shard = Some(shard * plan.mesh.context);
@@ -135,7 +153,13 @@ fn data(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
 }
 
 fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    let local = tables.count("training.local_batch_size", SEQUENCES)?.unwrap_or(8);
+    // Until 2025 it was called so.
+    let earlier = tables.count("training.batch_size", SEQUENCES)?;
+    let given = tables.count("training.local_batch_size", SEQUENCES)?.or(earlier);
+    if given.is_none() {
+        tables.assume("training.local_batch_size", 8);
+    }
+    let local = given.unwrap_or(8);
     let batch = tables.number("training.global_batch_size")?.filter(|batch| *batch > 0.0);
     plan.job.global_batch = batch.map_or(local * plan.mesh.data, |batch| batch as usize);
     let cut = tables.count("parallelism.pipeline_parallel_microbatch_size", SEQUENCES)?.unwrap_or(1);
@@ -216,9 +240,14 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
             }
             stages
         }
+        ("selective", _) if kind == "op" => {
+            tables.assume("activation_checkpoint.selective_ac_option", "op as norms and activations again");
+            plan.stack.selective_recompute = true;
+            stages(&counts, Recompute::of(&[Piece::Norm, Piece::Activation]))
+        }
         _ => {
             let value = format!("{mode}, {kind}");
-            let allowed = "none, full, or selective with a number";
+            let allowed = "none, full, or selective with op or a number";
             return Err(request.bad_text("activation_checkpoint.mode", &value, allowed));
         }
     };

@@ -6,4 +6,6 @@ mod files;
 mod kineto;
 mod nccl_tests;
 mod nsight;
+mod refusals;
 mod round_trips;
+mod stock;

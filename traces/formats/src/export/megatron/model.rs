@@ -1,14 +1,17 @@
 //! The architecture, as far as Megatron-LM's GPT has arguments for it.
 
 use super::Arguments;
+use super::details;
+use crate::export::Request;
 use crate::export::coverage::Coverage;
+use std::collections::BTreeSet;
 use trainwright_spec::model::{
     Activation, Attention, Block, Experts, FeedForward, Latent, Mask, Mlp, Model, Norm, Position,
 };
-use trainwright_spec::plan::Plan;
 
 /// The arguments of the model.
-pub fn arguments(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
+pub fn arguments(request: &Request, coverage: &mut Coverage, out: &mut Arguments) {
+    let plan = request.plan;
     let model = &plan.model;
     let Some(first) = model.blocks.first().map(|run| &run.block) else { return };
     coverage.express(&[
@@ -26,7 +29,8 @@ pub fn arguments(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     out.set("--hidden-size", model.hidden, "model.hidden_size");
     out.set("--vocab-size", model.vocab, "model.vocab_size");
     attention(first, out);
-    feed_forward(model, out);
+    windows(model, out);
+    feed_forward(model, request.details().clamped_gate.is_some(), out);
     let normalization = if first.norm == Norm::RmsNorm { "RMSNorm" } else { "LayerNorm" };
     out.set("--normalization", normalization, "model.normalization");
     if let Some(epsilon) = model.norm_epsilon {
@@ -38,6 +42,7 @@ pub fn arguments(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     };
     let kind = match model.embedding.position {
         Position::Learned(_) => "learned_absolute",
+        Position::Rotary if details::is_yarn(request) => "yarn",
         Position::Rotary => "rope",
         _ => "none",
     };
@@ -49,6 +54,7 @@ pub fn arguments(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     let rates = model.drops_out();
     out.set("--attention-dropout", rates.attention, "model.attention_dropout");
     out.set("--hidden-dropout", rates.residual, "model.hidden_dropout");
+    details::arguments(request, coverage, out);
 }
 
 fn attention(block: &Block, out: &mut Arguments) {
@@ -83,9 +89,6 @@ fn attention(block: &Block, out: &mut Arguments) {
             out.set("--rotary-percent", part, "model.rotary_percent");
         }
     }
-    if let Mask::Window(window) = attention.mask {
-        out.set("--window-size", format!("{},0", window.saturating_sub(1)), "");
-    }
     if !attention.output_bias {
         out.off("--disable-bias-linear", "model.add_bias_linear");
         if attention.qkv_bias {
@@ -94,7 +97,40 @@ fn attention(block: &Block, out: &mut Arguments) {
     }
 }
 
-fn feed_forward(model: &Model, out: &mut Arguments) {
+/// One window for all blocks, or a list of the blocks that have it.
+fn windows(model: &Model, out: &mut Arguments) {
+    let masks = || model.blocks.iter().map(|run| (run.block.attention.mask, run.count));
+    let window = masks().find_map(|(mask, _)| match mask {
+        Mask::Window(window) => Some(window),
+        Mask::Causal | Mask::Full => None,
+    });
+    let Some(window) = window else { return };
+    out.set("--window-size", format!("{},0", window.saturating_sub(1)), "");
+    if masks().any(|(mask, _)| mask != Mask::Window(window)) {
+        let flags = masks().map(|(mask, count)| (u8::from(mask == Mask::Window(window)), count));
+        out.set("--window-attn-skip-freq", list(flags.collect()), "");
+    }
+}
+
+/// A Python list of a number for each block: `([1]*3+[0]*1)`, or of a period that repeats: `([1,0])*23`.
+fn list(runs: Vec<(u8, usize)>) -> String {
+    let layers: Vec<String> =
+        runs.iter().flat_map(|(value, count)| std::iter::repeat_n(value.to_string(), *count)).collect();
+    let repeats =
+        |period: &usize| (*period..layers.len()).all(|layer| layers[layer] == layers[layer - period]);
+    let period = (1..=layers.len() / 2).filter(|period| layers.len().is_multiple_of(*period)).find(repeats);
+    match period {
+        Some(period) if period > 1 => {
+            format!("([{}])*{}", layers[..period].join(","), layers.len() / period)
+        }
+        _ => {
+            let parts: Vec<String> = runs.iter().map(|(value, count)| format!("[{value}]*{count}")).collect();
+            format!("({})", parts.join("+"))
+        }
+    }
+}
+
+fn feed_forward(model: &Model, clamped: bool, out: &mut Arguments) {
     let mlps = || model.blocks.iter().map(|run| &run.block.mlp);
     let experts = mlps().find_map(|mlp| match mlp {
         Mlp::Experts(experts) => Some(experts),
@@ -106,8 +142,10 @@ fn feed_forward(model: &Model, out: &mut Arguments) {
     });
     let any = dense.or(experts.map(|experts| &experts.expert)).expect("a block has a feed-forward part");
     out.set("--ffn-hidden-size", any.width, "model.ffn_hidden_size");
-    if any.gated {
+    if any.gated && any.activation == Activation::Silu && !clamped {
         out.on("--swiglu", "model.gated_linear_unit");
+    } else if any.gated {
+        out.on("--quick-geglu", "model.gated_linear_unit");
     } else if any.activation == Activation::SquaredRelu {
         out.on("--squared-relu", "");
     }
@@ -120,12 +158,10 @@ fn feed_forward(model: &Model, out: &mut Arguments) {
     out.set("--moe-ffn-hidden-size", expert.width, "model.moe_ffn_hidden_size");
     if dense.is_some() {
         let runs = model.blocks.iter();
-        let run = |run: &trainwright_spec::model::BlockRun| {
-            format!("[{}]*{}", u8::from(matches!(run.block.mlp, Mlp::Experts(_))), run.count)
-        };
-        let pattern: Vec<String> = runs.map(run).collect();
-        out.set("--moe-layer-freq", format!("({})", pattern.join("+")), "");
+        let runs = runs.map(|run| (u8::from(matches!(run.block.mlp, Mlp::Experts(_))), run.count));
+        out.set("--moe-layer-freq", list(runs.collect()), "");
     }
+    out.on("--moe-grouped-gemm", "model.moe_grouped_gemm");
     if let Some(shared) = shared {
         out.set(
             "--moe-shared-expert-intermediate-size",
@@ -136,8 +172,8 @@ fn feed_forward(model: &Model, out: &mut Arguments) {
             out.on("--moe-shared-expert-gate", "model.moe_shared_expert_gate");
         }
     }
-    if *router_bias {
-        out.set("--moe-router-score-function", "sigmoid", "model.moe_router_score_function");
+    // The product of the router has a bias wherever products have one; that of a balanced router is added to its scores.
+    if *router_bias && !expert.bias {
         out.on("--moe-router-enable-expert-bias", "model.moe_router_enable_expert_bias");
     }
     if let Some(limit) = group_limit {
@@ -170,10 +206,10 @@ fn lacking(model: &Model, first: &Block) -> Vec<(&'static str, &'static str)> {
     let head = &model.head;
     require(!head.bias && !head.transform && !head.pooler, "model.head", "one product without bias");
     require(first.norm != Norm::LayerNormPlain, "model.blocks", "norms have gains");
-    require(alike(runs()), "model.blocks", "blocks differ in their experts only");
+    require(alike(runs()), "model.blocks", "blocks differ in their experts and in one window only");
     let usual = first.norms == 2 && !first.parallel && first.cross_attention.is_none();
     require(usual, "model.blocks", "attention, then the feed-forward part, with a norm before each");
-    require(attention.mask != Mask::Full, "model.blocks", "attention is causal");
+    require(runs().all(|block| block.attention.mask != Mask::Full), "model.blocks", "attention is causal");
     let is_integer = attention.rotary_base.is_none_or(|base| base.fract() == 0.0);
     require(is_integer, "model.blocks", "the base of rotary positions is a whole number");
     require(heads_fit(attention), "model.blocks", "keys and values are of one width");
@@ -194,7 +230,7 @@ fn lacking(model: &Model, first: &Block) -> Vec<(&'static str, &'static str)> {
     require(
         feed_forwards().all(known) && activations.len() == 1,
         "model.blocks",
-        "SwiGLU, GELU or squared ReLU in all blocks",
+        "SwiGLU, GELU or squared ReLU in all blocks, no GeGLU",
     );
     parts
 }
@@ -213,16 +249,24 @@ fn parts_of(mlp: &Mlp) -> Vec<&FeedForward> {
     }
 }
 
-/// Whether the blocks are equal, except that some may have one dense and others one sparse feed-forward part.
-fn alike<'a>(blocks: impl Iterator<Item = &'a Block>) -> bool {
-    let mut seen: Vec<&Block> = Vec::new();
+/// Whether the blocks are equal, except that some may have one dense and others one sparse feed-forward part, and some
+/// one window.
+fn alike<'a>(blocks: impl Iterator<Item = &'a Block> + Clone) -> bool {
+    let windows = blocks.clone().map(|block| block.attention.mask).filter(|mask| *mask != Mask::Causal);
+    let windows: BTreeSet<String> = windows.map(|mask| format!("{mask:?}")).collect();
+    if windows.len() > 1 {
+        return false;
+    }
+    let mut seen: Vec<Block> = Vec::new();
     for block in blocks {
+        let attention = Attention { mask: Mask::Causal, ..block.attention.clone() };
+        let block = Block { attention, ..block.clone() };
         if !seen.contains(&block) {
             seen.push(block);
         }
     }
     let kinds = |kind: fn(&Mlp) -> bool| seen.iter().filter(|block| kind(&block.mlp)).count();
     let sparse = kinds(|mlp| matches!(mlp, Mlp::Experts(_)));
-    let equals_first = |block: &&Block| Block { mlp: seen[0].mlp.clone(), ..(*block).clone() } == *seen[0];
+    let equals_first = |block: &Block| Block { mlp: seen[0].mlp.clone(), ..block.clone() } == seen[0];
     sparse <= 1 && seen.len() - sparse <= 1 && seen.iter().all(equals_first)
 }

@@ -9,18 +9,18 @@ use trainwright_spec::model::Mlp;
 use trainwright_spec::plan::{Piece, Plan, Recompute, StageBlocks};
 
 /// The arguments of pipeline and recomputation.
-pub fn arguments(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
+pub fn arguments(plan: &Plan, further: usize, coverage: &mut Coverage, out: &mut Arguments) {
     coverage.express(&["stages", "virtual_stages"]);
-    layout(plan, out);
+    layout(plan, further, out);
     schedule(plan, coverage, out);
     recompute(plan, coverage, out);
 }
 
 /// Stages of equal size need only their number; others are listed.
-fn layout(plan: &Plan, out: &mut Arguments) {
+fn layout(plan: &Plan, further: usize, out: &mut Arguments) {
     if blocks_per_stage(plan).is_none() {
         let counts: Vec<usize> = plan.stages.iter().map(|stage| stage.0.len()).collect();
-        let layout = layout_text(&counts);
+        let layout = layout_text(&counts, further);
         out.set("--pipeline-model-parallel-layout", layout, "model.pipeline_model_parallel_layout");
     } else if plan.virtual_stages > 1 {
         out.set(
@@ -31,14 +31,14 @@ fn layout(plan: &Plan, out: &mut Arguments) {
     }
 }
 
-/// `Et*2|t*3|t*2L`: embedding, blocks and loss, with `|` between stages.
-fn layout_text(counts: &[usize]) -> String {
+/// `Et*2|t*3|t*2mL`: embedding, blocks, those of further predictions and loss, with `|` between stages.
+fn layout_text(counts: &[usize], further: usize) -> String {
     let blocks = |count: &usize| match count {
         0 => String::new(),
         count => format!("t*{count}"),
     };
     let stages: Vec<String> = counts.iter().map(blocks).collect();
-    format!("E{}L", stages.join("|"))
+    format!("E{}{}L", stages.join("|"), "m".repeat(further))
 }
 
 fn schedule(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn layouts_name_embedding_and_loss() {
-        assert_eq!(layout_text(&[2, 3, 2]), "Et*2|t*3|t*2L");
-        assert_eq!(layout_text(&[0, 3, 0]), "E|t*3|L");
+        assert_eq!(layout_text(&[2, 3, 2], 0), "Et*2|t*3|t*2L");
+        assert_eq!(layout_text(&[2, 1], 1), "Et*2|t*1mL");
+        assert_eq!(layout_text(&[0, 3, 0], 0), "E|t*3|L");
     }
 }

@@ -23,6 +23,8 @@ fn sharding(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     let fsdp = |out: &mut Arguments, strategy: &'static str| {
         distributed(out);
         out.on("--use-megatron-fsdp", "ddp.use_megatron_fsdp");
+        // It saves in no other format.
+        out.set("--ckpt-format", "fsdp_dtensor", "checkpoint.ckpt_format");
         out.set("--data-parallel-sharding-strategy", strategy, "ddp.data_parallel_sharding_strategy");
     };
     match plan.data_sharding.as_str() {

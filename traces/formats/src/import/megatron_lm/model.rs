@@ -37,21 +37,20 @@ fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
     let mlps = match experts {
         None => vec![Mlp::Dense(dense); layers],
         Some(experts) => {
-            let pattern = pattern(request, given, layers)?;
+            let pattern = pattern(request, given, "--moe-layer-freq", layers)?;
             let mlp =
                 |sparse: bool| if sparse { Mlp::Experts(experts.clone()) } else { Mlp::Dense(dense.clone()) };
             pattern.into_iter().map(mlp).collect()
         }
     };
+    let windows = windows(request, given, layers)?;
     let mut blocks: Vec<BlockRun> = Vec::new();
-    for mlp in mlps {
+    for (mlp, windowed) in mlps.into_iter().zip(windows) {
+        let mask = if windowed { attention.mask } else { Mask::Causal };
+        let block = Block::sequential(norm, Attention { mask, ..attention.clone() }, mlp);
         match blocks.last_mut() {
-            Some(run) if run.block.mlp == mlp => run.count += 1,
-            _ => {
-                let attention = attention.clone();
-                let block = Block::sequential(norm, attention, mlp);
-                blocks.push(BlockRun { count: 1, block });
-            }
+            Some(run) if run.block == block => run.count += 1,
+            _ => blocks.push(BlockRun { count: 1, block }),
         }
     }
     let positions = given.optional_count("--max-position-embeddings", POSITIONS)?;
@@ -74,7 +73,7 @@ fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
     Ok(Model {
         name: request.origin.into(),
         hidden,
-        vocab: vocabulary(given)?,
+        vocab: vocabulary(request, given)?,
         dropout: rates != DropoutRates::all(0.0),
         dropout_rates: Some(rates)
             .filter(|rates| ![DropoutRates::all(0.0), DropoutRates::all(0.1)].contains(rates)),
@@ -98,11 +97,27 @@ fn above_zero(request: &Request, given: &Arguments, flag: &str) -> Result<Option
     }
 }
 
-fn vocabulary(given: &Arguments) -> Result<usize, SpecError> {
-    match given.optional_count("--vocab-size", VOCAB)? {
-        Some(size) => Ok(size),
-        None => given.count("--padded-vocab-size", VOCAB),
+/// The vocabulary, or that of GPT-2's tokenizer, which the stock scripts have.
+fn vocabulary(request: &Request, given: &Arguments) -> Result<usize, SpecError> {
+    for flag in ["--vocab-size", "--padded-vocab-size"] {
+        if let Some(size) = given.optional_count(flag, VOCAB)? {
+            return Ok(size);
+        }
     }
+    let of_gpt_2 =
+        given.text("--tokenizer-type").map_or(given.has("--merge-file"), |kind| kind == "GPT2BPETokenizer");
+    let of_llama_2 = given.text("--tokenizer-type") == Some("Llama2Tokenizer");
+    let (size, of) = match (of_gpt_2, of_llama_2) {
+        (true, _) => (50_257, "GPT-2's tokenizer"),
+        (_, true) => (32_000, "LLaMA 2's tokenizer"),
+        _ => {
+            return Err(
+                request.missing("--vocab-size", format!("{}; or --set vocab-size=N", VOCAB.expected()))
+            );
+        }
+    };
+    given.assume("--vocab-size", format!("{size} ({of})"));
+    Ok(size)
 }
 
 fn attention(request: &Request, given: &Arguments, hidden: usize) -> Result<Attention, SpecError> {
@@ -169,11 +184,33 @@ fn mask(request: &Request, given: &Arguments) -> Result<Mask, SpecError> {
     }
 }
 
+/// Arguments about the model that change neither sizes nor times.
+const DETAILS: [&str; 15] = [
+    "--moe-router-score-function",
+    "--moe-router-pre-softmax",
+    "--moe-router-topk-scaling-factor",
+    "--moe-grouped-gemm",
+    "--use-rope-scaling",
+    "--rope-scaling-factor",
+    "--rotary-scaling-factor",
+    "--rotary-seq-len-interpolation-factor",
+    "--mscale",
+    "--mscale-all-dim",
+    "--yarn-original-max-position-embeddings",
+    "--yarn-beta-fast",
+    "--yarn-beta-slow",
+    "--apply-layernorm-1p",
+    "--softmax-type",
+];
+
 /// The dense feed-forward part, and the experts if there are any.
 fn feed_forward(given: &Arguments, hidden: usize) -> Result<(FeedForward, Option<Experts>), SpecError> {
-    let gated = given.has("--swiglu");
+    let quick = given.has("--quick-geglu");
+    let swiglu = given.has("--swiglu");
+    let gated = swiglu || quick;
     let squared = given.has("--squared-relu");
-    let activation = match (gated, squared) {
+    let clamped = given.has("--activation-func-clamp-value") && given.has("--glu-linear-offset");
+    let activation = match (swiglu || clamped && quick, squared) {
         (true, _) => Activation::Silu,
         (_, true) => Activation::SquaredRelu,
         _ => Activation::Gelu,
@@ -188,9 +225,11 @@ fn feed_forward(given: &Arguments, hidden: usize) -> Result<(FeedForward, Option
         FeedForward { width: given.count_or("--moe-ffn-hidden-size", width, INNER)?, ..dense.clone() };
     let shared = given.optional_count("--moe-shared-expert-intermediate-size", INNER)?;
     let shared_gate = given.has("--moe-shared-expert-gate");
-    let router_bias = given.has("--moe-router-enable-expert-bias");
-    given.has("--moe-router-score-function");
-    given.has("--moe-grouped-gemm");
+    let router_bias = given.has("--moe-router-enable-expert-bias") || bias;
+    // Facts of the model that a plan has no place for.
+    for flag in DETAILS {
+        given.has(flag);
+    }
     let groups = given.optional_count("--moe-router-num-groups", EXPERTS)?;
     let of_token = given.optional_count("--moe-router-group-topk", EXPERTS)?;
     let count = given.optional_count("--num-experts", EXPERTS)?;
@@ -206,9 +245,18 @@ fn feed_forward(given: &Arguments, hidden: usize) -> Result<(FeedForward, Option
     Ok((dense, experts))
 }
 
-/// Which blocks have experts: every n-th, or as a list like `([0]*3+[1]*58)`.
-fn pattern(request: &Request, given: &Arguments, layers: usize) -> Result<Vec<bool>, SpecError> {
-    let flag = "--moe-layer-freq";
+/// Which blocks have the window: all but every n-th, or as a list.
+fn windows(request: &Request, given: &Arguments, layers: usize) -> Result<Vec<bool>, SpecError> {
+    let flag = "--window-attn-skip-freq";
+    match given.text(flag).map(str::parse::<usize>) {
+        None => Ok(vec![true; layers]),
+        Some(Ok(step)) if step > 0 => Ok((1..=layers).map(|block| !block.is_multiple_of(step)).collect()),
+        Some(_) => pattern(request, given, flag, layers),
+    }
+}
+
+/// Which blocks have experts or a window: every n-th, or as a list like `([0]*3+[1]*58)`.
+fn pattern(request: &Request, given: &Arguments, flag: &str, layers: usize) -> Result<Vec<bool>, SpecError> {
     let text = given.text(flag).unwrap_or("1");
     let bad = || {
         let allowed = format!("a number, or a list of the {layers} blocks such as ([0]*3+[1]*58)");

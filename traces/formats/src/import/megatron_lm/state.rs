@@ -1,7 +1,7 @@
 //! The training state: how it is divided among ranks, its precision, and its offload.
 
-use super::super::Request;
 use super::super::arguments::Arguments;
+use super::super::{Request, shard};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{LAYERS, RANKS};
 use trainwright_spec::optimizer::{MasterWeights, Moments};
@@ -27,6 +27,7 @@ fn sharding(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
     let strategy = given.text("--data-parallel-sharding-strategy").unwrap_or("optim_grads_params");
     let distributed = given.has("--use-distributed-optimizer");
     let fsdp = given.has("--use-megatron-fsdp");
+    given.has("--ckpt-format");
     let scheme = match (fsdp, strategy) {
         (false, _) if distributed => "zero1",
         (false, _) | (true, "no_shard") => "none",
@@ -42,14 +43,7 @@ fn sharding(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
             ));
         }
     };
-    plan.data_sharding = scheme.into();
-    // The software of this file has the scheme.
-    if !plan.stack.has_data_scheme(scheme) {
-        match scheme {
-            "zero1" => plan.stack.sharded_optimizer = true,
-            _ => plan.stack.data_schemes.push(scheme.into()),
-        }
-    }
+    shard(plan, scheme);
     Ok(())
 }
 
