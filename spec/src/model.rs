@@ -312,7 +312,9 @@ impl Model {
 
     /// Every attention of every kind of block.
     pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
-        self.blocks.iter().flat_map(|run| std::iter::once(&run.block.attention).chain(&run.block.cross_attention))
+        self.blocks
+            .iter()
+            .flat_map(|run| std::iter::once(&run.block.attention).chain(&run.block.cross_attention))
     }
 
     /// Whether it is an encoder-decoder: some block reads the encoder's output.

@@ -270,7 +270,7 @@ fn an_unknown_family_lists_the_nearest_and_all() {
     let known = families().collect::<Vec<_>>().join(", ");
     assert_eq!(
         message("gpt2", "model_type", json!("lama")),
-        format!("c.json: `model_type` is \"lama\"; nearest are llama, llama4_text; known are {known}")
+        format!("c.json: `model_type` is \"lama\"; nearest are llama, llama4_text, bamba; known are {known}")
     );
     assert_eq!(
         message("gpt2", "model_type", json!("zzz")),

@@ -3,7 +3,7 @@
 use trainwright_spec::model::flops::AttentionCount::{CausalHalved, Full};
 use trainwright_spec::model::preset::{preset, presets};
 use trainwright_spec::model::weights::Weight;
-use trainwright_spec::model::{Attention, Mask, Mlp, Model};
+use trainwright_spec::model::{Attention, Mask, Mlp, Model, Rule};
 
 fn model(name: &str) -> Model {
     preset(name).unwrap_or_else(|error| panic!("{error}"))
@@ -108,7 +108,20 @@ fn flops_are_those_of_the_weight_matrices_and_of_visible_pairs() {
                 let attentions = [Some(&block.attention), block.cross_attention.as_ref()];
                 let cores = attentions.into_iter().flatten().map(|attention| {
                     let widths = attention.heads * (attention.head_dim + attention.value_head_dim);
-                    2.0 * widths as f64 * counted_pairs(attention, seq, count == CausalHalved)
+                    let pairs = counted_pairs(attention, seq, count == CausalHalved);
+                    match (&attention.recurrence, &attention.indexer) {
+                        // Token by token: the state is changed and read, with the delta rule also read before.
+                        (Some(recurrence), _) => {
+                            let products = if recurrence.rule == Rule::GatedDelta { 3 } else { 2 };
+                            let state = attention.heads * attention.head_dim * attention.value_head_dim;
+                            (2 * products * seq * state) as f64
+                        }
+                        // Of so few tokens all keys are picked.
+                        (None, Some(indexer)) => {
+                            2.0 * (widths + indexer.heads * indexer.head_dim) as f64 * pairs
+                        }
+                        (None, None) => 2.0 * widths as f64 * pairs,
+                    }
                 });
                 expected += run.count as f64 * (products + cores.sum::<f64>());
             }
@@ -126,7 +139,7 @@ fn shrink_windows(model: &mut Model, window: usize) {
 }
 
 fn is_matrix(weight: &Weight) -> bool {
-    !weight.name.contains("bias") && !weight.name.contains("norm")
+    !["bias", "norm", "gain", "decay", "convolution"].iter().any(|what| weight.name.contains(what))
 }
 
 fn head_flops(model: &Model, seq: usize) -> f64 {

@@ -26,7 +26,10 @@ pub fn run(arguments: &ServePlanArguments) -> Result<Outcome, CliError> {
     let bar = Bar::new();
     let verdict = plan_serving(&question, draws, &|done, all| bar.show("options", done, all));
     drop(bar);
-    let commands = if arguments.commands { commands(arguments, &verdict.pools)? } else { Vec::new() };
+    let commands = match arguments.commands {
+        true => commands(arguments, &question.kinds, &verdict.pools)?,
+        false => Vec::new(),
+    };
     let answer = page::Answer { question: &question, arguments, verdict: &verdict, commands: &commands };
     output::save_given("--svg", &arguments.svg, || chart_svg(&answer.chart()))?;
     output::save_given("--png", &arguments.png, || chart_png(&answer.chart()))?;
@@ -39,7 +42,11 @@ pub fn run(arguments: &ServePlanArguments) -> Result<Outcome, CliError> {
 }
 
 /// What starts an instance of each pool.
-fn commands(arguments: &ServePlanArguments, pools: &[Pool]) -> Result<Vec<Command>, CliError> {
+fn commands(
+    arguments: &ServePlanArguments,
+    kinds: &[Kind],
+    pools: &[Pool],
+) -> Result<Vec<Command>, CliError> {
     let model = arguments.checkpoint.as_deref().unwrap_or(&arguments.model);
     let command = |pool: &Pool| {
         let duty = match pool.option.role {
@@ -48,8 +55,13 @@ fn commands(arguments: &ServePlanArguments, pools: &[Pool]) -> Result<Vec<Comman
             Role::Decode => Duty::Decode,
         };
         let plan = &pool.option.plan;
+        let nodes = plan.gpus().div_ceil(kinds[pool.option.kind].cluster.node.gpus.value);
         let refused = |fault: NotExpressible| refuse("--commands", &plan.engine.name, fault.to_string());
-        Instance { model, plan, duty }.command().map_err(refused)
+        let mut command = Instance { model, plan, duty, nodes }.command().map_err(refused)?;
+        if arguments.checkpoint.is_none() {
+            command.remarks.push("--checkpoint names the weights: on Hugging Face, or a folder".into());
+        }
+        Ok(command)
     };
     pools.iter().map(command).collect()
 }

@@ -138,7 +138,8 @@ impl Answer<'_> {
         for (pool, command) in verdict.pools.iter().zip(self.commands) {
             let many = if pool.instances == 1 { "" } else { "s" };
             let role = pool.option.role.name();
-            text += &format!("\n# {} instance{many} of the pool {role}\n{}", pool.instances, command.script());
+            text +=
+                &format!("\n# {} instance{many} of the pool {role}\n{}", pool.instances, command.script());
         }
         text + "\n"
     }

@@ -184,14 +184,20 @@ fn a_benchmark_of_vllm_stands_beside_its_forecast() {
         assert_eq!(figures["p99_tpot_ms"]["forecast"], answer["tpot_ms"]["p99"]);
         assert_eq!(figures["output_throughput"]["forecast"], answer["output_tokens_per_s"]);
         match question {
-            Some(question) => assert_eq!(json(&folder, &format!("{serve} {question}"))["ttft_ms"], answer["ttft_ms"]),
+            Some(question) => {
+                assert_eq!(json(&folder, &format!("{serve} {question}"))["ttft_ms"], answer["ttft_ms"])
+            }
             None => assert_eq!(answer["most_running"], 4),
         }
     }
     folder.write("bad.json", "{\"completed\": 0, \"total_input_tokens\": 1, \"total_output_tokens\": 1}");
     let ran = folder.run(&format!("{serve} --measured bad.json"));
     assert_eq!(ran.code, 2);
-    assert!(ran.stderr.contains("`completed` is 0") && ran.stderr.trim().lines().count() == 1, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("`completed` is 0") && ran.stderr.trim().lines().count() == 1,
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
@@ -201,8 +207,16 @@ fn hybrids_are_served_and_planned_but_not_trained_here() {
     let ran = folder.run(&format!("{serve} --input 2000"));
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     // 36 blocks of 8 states of 128 x 128 x 4 B and 3 tokens of 2048 channels.
-    assert!(ran.stdout.contains("states      18.4 MiB for each sequence, whatever its length"), "{}", ran.stdout);
-    assert!(ran.stdout.lines().any(|line| line.starts_with("states ") && !line.contains("MiB")), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("states      18.4 MiB for each sequence, whatever its length"),
+        "{}",
+        ran.stdout
+    );
+    assert!(
+        ran.stdout.lines().any(|line| line.starts_with("states ") && !line.contains("MiB")),
+        "{}",
+        ran.stdout
+    );
     let plan = "plan --model bamba-9b --cluster dgx-h100 --seq 4096 --global-batch 64 --out plan.toml";
     let ran = folder.run(plan);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);

@@ -95,7 +95,13 @@ pub struct SparseAttention {
 impl SparseAttention {
     /// The call for a layer of a model, of which `heads` are on this GPU, without tokens yet; `None` if the layer has no indexer or
     /// no latent queries.
-    pub fn of(attention: &Attention, hidden: usize, heads: usize, operands: Operands, cache: Operands) -> Option<Self> {
+    pub fn of(
+        attention: &Attention,
+        hidden: usize,
+        heads: usize,
+        operands: Operands,
+        cache: Operands,
+    ) -> Option<Self> {
         let (latent, indexer) = (attention.latent.as_ref()?, attention.indexer.as_ref()?);
         Some(Self {
             batch: 0,
@@ -143,6 +149,9 @@ impl fmt::Display for SparseAttention {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Self { batch, queries, history, heads, keys, operands, .. } = self;
         let name = operands.name;
-        write!(f, "{batch} sequences, {queries} tokens, history {history}, {heads} heads, {keys} keys each, {name}")
+        write!(
+            f,
+            "{batch} sequences, {queries} tokens, history {history}, {heads} heads, {keys} keys each, {name}"
+        )
     }
 }

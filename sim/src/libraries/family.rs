@@ -58,10 +58,9 @@ impl Call {
             Call::Latent(latent) => latent.cache.name,
             Call::Experts(experts) => experts.operands.name,
             Call::Exchange(exchange) => exchange.element.name,
-            Call::AllReduce(_)
-            | Call::StatePrefill(_)
-            | Call::StateDecode(_)
-            | Call::Convolution(_) => "bfloat16",
+            Call::AllReduce(_) | Call::StatePrefill(_) | Call::StateDecode(_) | Call::Convolution(_) => {
+                "bfloat16"
+            }
             Call::Sparse(sparse) => sparse.operands.name,
         }
     }

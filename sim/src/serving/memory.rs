@@ -83,7 +83,8 @@ pub fn memory(
 /// are on every rank, and so are an indexer's keys, in 8 bits with a scale of 4 bytes for 128 (arXiv 2512.02556, section 2.1).
 /// A state does not grow.
 fn cached(attention: &Attention, tensor: usize, element: Bytes) -> Bytes {
-    let indexed = attention.indexer.as_ref().map_or(0.0, |indexer| indexer.head_dim as f64 * (1.0 + 4.0 / 128.0));
+    let indexed =
+        attention.indexer.as_ref().map_or(0.0, |indexer| indexer.head_dim as f64 * (1.0 + 4.0 / 128.0));
     let elements = match (&attention.recurrence, &attention.latent) {
         (Some(_), _) => 0,
         (None, Some(latent)) => latent.kv_rank + latent.rotary_head_dim,

@@ -67,7 +67,8 @@ fn convolution(shape: &Shape, share: &RankShare) -> Part {
     Part {
         forward: vec![Step::streaming("convolution", size, size)],
         backward: vec![
-            Step::reduction("convolution weight gradient", 2.0 * size, Bytes::ZERO).doing(Does::VectorGradient),
+            Step::reduction("convolution weight gradient", 2.0 * size, Bytes::ZERO)
+                .doing(Does::VectorGradient),
             Step::streaming("convolution", 2.0 * size, size),
         ],
         kept: size,
@@ -149,7 +150,8 @@ fn core(shape: &Shape, mixer: &Attention, recurrence: &Recurrence, share: &RankS
     let inputs = shape.activations(shape.tokens() * share.convolved());
     let inner = decays + triangle;
     let again = Again { piece: Piece::Core, role: Role::First, dropped: inner };
-    Part { forward, backward, kept: inputs + inner, again: vec![again], ..Part::default() }.named(Module::Attention)
+    Part { forward, backward, kept: inputs + inner, again: vec![again], ..Part::default() }
+        .named(Module::Attention)
 }
 
 /// The norm of the heads' outputs times the activation of a gate, in one kernel; it keeps both.

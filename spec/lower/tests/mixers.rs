@@ -6,11 +6,13 @@ use trainwright_spec::program::{Kernel, Op, Pass, Work};
 use trainwright_spec::units::Bytes;
 
 fn plan(model: &str, tensor: usize, stages: &[usize], more: &str) -> String {
+    let context = if more.is_empty() { 1 } else { 2 };
+    let data = 8 / (tensor * stages.len() * context);
     let stages: Vec<String> = stages.iter().map(|blocks| format!("\"{blocks} none\"")).collect();
     format!(
         "model = \"{model}\"\ncluster = \"dgx-h100\"\nstack = \"megatron-core\"\nsequence_parallel = {}\nmicro_batch = 1\n\
          job = {{ sequence = 4096, global_batch = 16, precision = \"bf16\", optimizer = \"adamw\", gradient_clipping = true }}\n\
-         mesh = {{ tensor = {tensor}, pipeline = {}, data = 1{more} }}\nschedule = \"1f1b\"\nvirtual_stages = 1\n\
+         mesh = {{ tensor = {tensor}, pipeline = {}, data = {data}{more} }}\nschedule = \"1f1b\"\nvirtual_stages = 1\n\
          data_sharding = \"none\"\nstages = [{}]\n",
         tensor > 1,
         stages.len(),
@@ -55,7 +57,7 @@ fn a_mamba_block_multiplies_what_its_chunks_say() {
 
 #[test]
 fn core_recomputation_runs_the_chunks_again_and_drops_what_they_leave() {
-    let plan = read(&plan("qwen3-next-80b-a3b", 4, &[12, 12], ""));
+    let plan = read(&plan("qwen3-next-80b-a3b", 4, &[24, 24], ""));
     let block = &plan.model.blocks[0].block;
     let [none, core] = [Recompute::None, Recompute::Selective].map(|r| StageCost::of_block(&plan, block, r));
     // 8 heads on a rank: decay and strength of 4 bytes, and the solved triangle of each chunk, 64 numbers a token.
@@ -70,7 +72,9 @@ fn core_recomputation_runs_the_chunks_again_and_drops_what_they_leave() {
 fn tensor_ranks_divide_a_mixer_and_its_products() {
     let one = read(&plan("bamba-9b", 1, &[32], ""));
     let four = read(&plan("bamba-9b", 4, &[32], ""));
-    let of = |plan: &Plan| flops(&StageCost::of_block(plan, &plan.model.blocks[0].block, Recompute::None).forward.ops);
+    let of = |plan: &Plan| {
+        flops(&StageCost::of_block(plan, &plan.model.blocks[0].block, Recompute::None).forward.ops)
+    };
     // All but the one group of keys and queries, and its scores, which every rank has.
     let s = 4096.0;
     let shared = 2.0 * s * (4096.0 * 2.0 * 128.0 + 256.0 * 128.0);
@@ -86,7 +90,7 @@ fn an_output_gate_widens_the_projection_and_an_indexer_looks_at_all_pairs() {
     let Work::Compute(Kernel::Gemm { n, k, .. }) = qkv.work else { panic!("a product") };
     // 16 heads of 256, each with a gate, 2 heads of keys and of values.
     assert_eq!((k, n), (2048, 2 * 16 * 256 + 2 * 2 * 256));
-    let sparse = read(&plan("deepseek-v3.2", 8, &[31, 30], ""));
+    let sparse = read(&plan("deepseek-v3.2", 8, &[61], ""));
     let ops = StageCost::of_block(&sparse, &sparse.model.blocks[0].block, Recompute::None).forward.ops;
     let scores = ops.iter().find(|op| op.module == "indexer scores").unwrap();
     // Every tensor rank scores all 4096² pairs with all 64 heads.
@@ -95,15 +99,19 @@ fn an_output_gate_widens_the_projection_and_an_indexer_looks_at_all_pairs() {
 
 #[test]
 fn sequences_of_states_and_indexers_are_whole_on_a_rank_and_grids_leave_them_out() {
-    let refusal = |model: &str, tensor, more: &str| {
-        let text = plan(model, tensor, &[32], more).replace("global_batch", "global_batch");
-        Plan::from_toml(&text, "plan.toml").unwrap_err().to_string()
-    };
-    let error = refusal("bamba-9b", 1, ", context = 2");
+    let refusal = |text: &str| Plan::from_toml(text, "plan.toml").unwrap_err().to_string();
+    let error = refusal(&plan("bamba-9b", 1, &[32], ", context = 2"));
     assert!(error.contains("mesh.context") && error.contains("blocks with a state: it must be 1"), "{error}");
-    // Tensor ranks that do not divide the heads of the state.
-    let error = refusal("bamba-9b", 3, "");
-    assert!(error.contains("it must divide the 128 attention heads"), "{error}");
+    let error = refusal(&plan("deepseek-v3.2", 1, &[61], ", context = 2"));
+    assert!(error.contains("attention with an indexer: it must be 1"), "{error}");
+    let grid =
+        plan("bamba-9b", 4, &[32], "").replace("sequence_parallel = true", "sequence_parallel = false");
+    let error = refusal(&format!(
+        "tensor_scheme = \"2d\"\n{}",
+        grid.replace("tensor = 4", "tensor = 4, tensor_rows = 2")
+            .replace("micro_batch = 1", "micro_batch = 2")
+    ));
+    assert!(error.contains("tensor_scheme") && error.contains("it cannot cut the model's states"), "{error}");
     // A program exists for every rank of a hybrid with pipeline and tensor ranks.
     let hybrid = read(&plan("bamba-9b", 2, &[16, 16], ""));
     assert_eq!(lower(&hybrid).ranks.len(), 2);

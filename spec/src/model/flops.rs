@@ -84,7 +84,8 @@ fn projection_flops(attention: &Attention, hidden: f64) -> f64 {
         return 2.0 * hidden * (2.0 * kv_heads * key + 3.0 * heads * value + gates * heads);
     }
     let indexer = attention.indexer.as_ref().map_or(0.0, |indexer| {
-        let from = attention.latent.as_ref().and_then(|latent| latent.query_rank).map_or(hidden, |rank| rank as f64);
+        let from =
+            attention.latent.as_ref().and_then(|latent| latent.query_rank).map_or(hidden, |rank| rank as f64);
         let (heads, width) = (indexer.heads as f64, indexer.head_dim as f64);
         2.0 * (from * heads * width + hidden * (width + heads))
     });

@@ -361,7 +361,8 @@ fn check_mixer(attention: &Attention) -> Result<(), Fault> {
 
 /// Whether sequences are whole on a rank, as states and indexers need them.
 fn unshared_sequence(mesh: &Mesh, attention: &Attention) -> Result<(), Fault> {
-    let what = if attention.recurrence.is_some() { "blocks with a state" } else { "attention with an indexer" };
+    let what =
+        if attention.recurrence.is_some() { "blocks with a state" } else { "attention with an indexer" };
     match mesh.context {
         1 => Ok(()),
         context => bad("mesh.context", context.to_string(), format!("the model has {what}: it must be 1")),

@@ -7,7 +7,7 @@
 //! use trainwright_formats::serving_commands::{Duty, Instance};
 //! use trainwright_spec::serving::{Engine, ServingPlan};
 //! let plan = ServingPlan::new(Engine::from_name("vllm-v1")?).with_tensor(4);
-//! let command = Instance { model: "meta-llama/Llama-3.1-70B", plan: &plan, duty: Duty::Whole }.command()?;
+//! let command = Instance { model: "meta-llama/Llama-3.1-70B", plan: &plan, duty: Duty::Whole, nodes: 1 }.command()?;
 //! assert!(command.text().starts_with("vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -39,6 +39,8 @@ pub struct Instance<'a> {
     pub plan: &'a ServingPlan,
     /// What it does.
     pub duty: Duty,
+    /// Nodes that its GPUs are on.
+    pub nodes: usize,
 }
 
 /// A flag of a command.
@@ -102,7 +104,7 @@ impl Instance<'_> {
     pub fn command(&self) -> Result<Command, NotExpressible> {
         let name = self.plan.engine.name.as_str();
         match TOOLS.iter().find(|tool| tool.engines.contains(&name)) {
-            Some(tool) => (tool.write)(self),
+            Some(tool) => Ok((tool.write)(self)?.remark(self.spread())),
             None => {
                 let known = engines().collect::<Vec<_>>().join(", ");
                 Err(refuse("engine", name, format!("engines with a command line are {known}")))
@@ -110,11 +112,18 @@ impl Instance<'_> {
         }
     }
 
+    /// The remark that several nodes take part; `None` if one does.
+    fn spread(&self) -> Option<String> {
+        let nodes = self.nodes;
+        (nodes > 1).then(|| format!("on each of {nodes} nodes, with the tool's options for several nodes"))
+    }
+
     /// The remark that the checkpoint must have a format which no flag makes; `None` if a flag or any checkpoint will do.
     fn checkpoint(&self, made: &[&str]) -> Option<String> {
         let (weights, experts) = (self.plan.weights.as_str(), self.plan.expert_weights.as_str());
         if weights == experts {
-            return (!made.contains(&weights)).then(|| format!("the checkpoint must have weights in {weights}"));
+            return (!made.contains(&weights))
+                .then(|| format!("the checkpoint must have weights in {weights}"));
         }
         Some(format!("the checkpoint must have weights in {weights} and experts in {experts}"))
     }

@@ -99,7 +99,8 @@ impl BenchResult {
             false => Err(NoResult::Value { key, value: value.to_string(), allowed: "it should be above 0" }),
         };
         let completed = count("completed", file.completed, MOST_REQUESTS)?;
-        let mean = |key, total| Ok::<_, NoResult>((count(key, total, u64::MAX)? as f64 / completed as f64).round());
+        let mean =
+            |key, total| Ok::<_, NoResult>((count(key, total, u64::MAX)? as f64 / completed as f64).round());
         let means = [
             mean("total_input_tokens", file.total_input_tokens)?,
             mean("total_output_tokens", file.total_output_tokens)?,
@@ -118,7 +119,8 @@ impl BenchResult {
             let allowed = "no request has a prompt and an answer";
             return Err(NoResult::Value { key: "output_lens", value: "a list".into(), allowed });
         }
-        let clients = file.max_concurrency.map(|clients| count("max_concurrency", clients, MOST)).transpose()?;
+        let clients =
+            file.max_concurrency.map(|clients| count("max_concurrency", clients, MOST)).transpose()?;
         let figure = |key: &'static str| {
             let value = file.others.get(key)?.as_f64()?;
             (value > 0.0 && value.is_finite()).then_some((key, value))
@@ -176,7 +178,9 @@ mod tests {
         check("{}", "no result of `vllm bench serve --save-result`: missing field `completed`");
         check("[", "no result of");
         let with = |completed: &str, more: &str| {
-            format!(r#"{{"completed": {completed}, "total_input_tokens": 5, "total_output_tokens": 5{more}}}"#)
+            format!(
+                r#"{{"completed": {completed}, "total_input_tokens": 5, "total_output_tokens": 5{more}}}"#
+            )
         };
         check(&with("0", ""), "`completed` is 0");
         check(&with("1000000000000", ""), "`completed` is 1000000000000");

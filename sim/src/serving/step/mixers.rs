@@ -138,13 +138,8 @@ impl StepModel<'_> {
     /// time counts once, its kernels as many as they are.
     fn sparse(&mut self, call: &SparseAttention, batch: &Batch, step: &mut StepTime) -> Result<(), Unknown> {
         let queries = batch.queries.div_ceil(batch.chunks.max(1));
-        let prompts = SparseAttention {
-            batch: batch.chunks,
-            queries,
-            history: batch.before,
-            prompt: true,
-            ..*call
-        };
+        let prompts =
+            SparseAttention { batch: batch.chunks, queries, history: batch.before, prompt: true, ..*call };
         let tokens = SparseAttention { batch: batch.decodes, queries: 1, history: batch.history, ..*call };
         for (call, part) in [(prompts, Part::PrefillAttention), (tokens, Part::DecodeAttention)] {
             if call.batch > 0 {

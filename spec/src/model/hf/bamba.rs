@@ -26,9 +26,10 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
     let meaning = "the indices of blocks with attention";
     let indices = config.optional_list("attn_layer_indices", meaning)?.unwrap_or_default();
     let indices: Option<Vec<u64>> = indices.iter().map(|index| index.as_u64()).collect();
-    let indices = indices
-        .filter(|indices| indices.iter().all(|index| *index < decoder.layers as u64))
-        .ok_or_else(|| config.bad("attn_layer_indices", &format!("it holds {meaning}, each below their number")))?;
+    let indices =
+        indices.filter(|indices| indices.iter().all(|index| *index < decoder.layers as u64)).ok_or_else(
+            || config.bad("attn_layer_indices", &format!("it holds {meaning}, each below their number")),
+        )?;
     let blocks = (0..decoder.layers as u64).map(|layer| {
         let mixer = if indices.contains(&layer) { &full } else { &mamba };
         decoder.block(mixer.clone(), Mlp::Dense(mlp.clone()))
@@ -46,7 +47,9 @@ fn mamba(config: &Config, hidden: usize) -> Result<Attention, SpecError> {
         None => width / heads,
     };
     if heads.saturating_mul(head_dim) != width {
-        let allowed = format!("with heads of {head_dim} columns it must make `mamba_expand` times `hidden_size`, {width}");
+        let allowed = format!(
+            "with heads of {head_dim} columns it must make `mamba_expand` times `hidden_size`, {width}"
+        );
         return Err(config.bad("mamba_n_heads", &allowed));
     }
     let groups = config.count_or("mamba_n_groups", 1, HEADS)?;

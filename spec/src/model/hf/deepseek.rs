@@ -8,7 +8,9 @@ use super::config::Config;
 use super::parts::{embedding, gated_mlp, head, multi_head, routed, runs};
 use crate::error::SpecError;
 use crate::limits::{BLOCK, EXPERTS, HEAD_DIM, HEADS, HIDDEN, LAYERS, RANK, VOCAB, WINDOW};
-use crate::model::{Attention, Block, Experts, FeedForward, GroupLimit, Indexer, Latent, Mlp, Model, Norm, Position};
+use crate::model::{
+    Attention, Block, Experts, FeedForward, GroupLimit, Indexer, Latent, Mlp, Model, Norm, Position,
+};
 
 /// Reads a `deepseek_v2`, `deepseek_v3`, `deepseek_v32` or `glm_moe_dsa` configuration.
 pub fn read(config: &Config) -> Result<Model, SpecError> {

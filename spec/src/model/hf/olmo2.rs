@@ -12,7 +12,8 @@ use crate::model::{Attention, Mlp, Model};
 pub fn read(config: &Config) -> Result<Model, SpecError> {
     let decoder = Decoder::read(config, Missing::default())?;
     let bias = config.flag_or("attention_bias", false)?;
-    let attention = Attention { qkv_bias: bias, output_bias: bias, qk_norm: true, ..decoder.attention.clone() };
+    let attention =
+        Attention { qkv_bias: bias, output_bias: bias, qk_norm: true, ..decoder.attention.clone() };
     let block = decoder.block(attention, Mlp::Dense(gated_mlp(config, "intermediate_size")?));
     decoder.model(config, repeat(decoder.layers, block), head(config, false)?)
 }

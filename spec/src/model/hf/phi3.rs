@@ -14,6 +14,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
     let attention = Attention { mask, ..decoder.attention.clone() };
     let block = decoder.block(attention, Mlp::Dense(gated_mlp(config, "intermediate_size")?));
     let model = decoder.model(config, repeat(decoder.layers, block), head(config, false)?)?;
-    let dropout = config.any_above_zero(&[("embd_pdrop", 0.0), ("resid_pdrop", 0.0), ("attention_dropout", 0.0)])?;
+    let dropout =
+        config.any_above_zero(&[("embd_pdrop", 0.0), ("resid_pdrop", 0.0), ("attention_dropout", 0.0)])?;
     Ok(Model { dropout, ..model })
 }

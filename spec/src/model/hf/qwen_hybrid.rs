@@ -29,7 +29,8 @@ pub fn read_experts(config: &Config) -> Result<Model, SpecError> {
     let shared = (width > 0).then(|| FeedForward { width, ..expert.clone() });
     let experts = Experts { shared_gate: shared.is_some(), shared, ..routed(config, "num_experts", expert)? };
     let step = config.count_or("decoder_sparse_step", 1, BLOCK)?;
-    let listed = config.optional_list("mlp_only_layers", "the indices of blocks without experts")?.unwrap_or_default();
+    let listed =
+        config.optional_list("mlp_only_layers", "the indices of blocks without experts")?.unwrap_or_default();
     let dense = match step > 1 || !listed.is_empty() {
         true => Some(gated_mlp(config, "intermediate_size")?),
         false => None,

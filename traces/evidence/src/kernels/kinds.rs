@@ -3,8 +3,8 @@
 use super::cells::Cells;
 use super::{NoCase, Work};
 use trainwright_sim::libraries::{
-    AllReduce, Call, Convolution, Decode, Exchange, Experts, Latent, Operands, Prefill, Product, SparseAttention,
-    StateDecode, StatePrefill,
+    AllReduce, Call, Convolution, Decode, Exchange, Experts, Latent, Operands, Prefill, Product,
+    SparseAttention, StateDecode, StatePrefill,
 };
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::model::Rule;
@@ -43,7 +43,16 @@ pub static KINDS: [Kind; 11] = [
     },
     Kind {
         name: "sparse attention",
-        columns: &["architecture", "gemm_type", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step", "table"],
+        columns: &[
+            "architecture",
+            "gemm_type",
+            "kv_cache_dtype",
+            "num_heads",
+            "batch_size",
+            "isl",
+            "step",
+            "table",
+        ],
         is_of: |cells| cells.text("table").starts_with("dsa_"),
         call: sparse,
     },
@@ -194,7 +203,9 @@ fn sparse(cells: &Cells) -> Result<Work, NoCase> {
         }
     };
     if cells.text("kernel_source").contains("skip_indexer") {
-        return Err(NoCase::Unsupported("a layer without an indexer of its own takes another layer's keys".into()));
+        return Err(NoCase::Unsupported(
+            "a layer without an indexer of its own takes another layer's keys".into(),
+        ));
     }
     let model = preset(name).expect("the catalog has it");
     let attention = model.attentions().next().expect("it has blocks");
@@ -255,7 +266,9 @@ fn states(cells: &Cells) -> Result<Work, NoCase> {
     let [key_dim, value_dim] = ["head_k_dim", "head_v_dim"].map(|column| cells.count(column));
     let (batch, heads, key_heads, key_dim, value_dim) = (batch?, heads?, key_heads?, key_dim?, value_dim?);
     match cells.text("phase") {
-        "generation" => kernel(Call::StateDecode(StateDecode { batch, heads, key_heads, key_dim, value_dim })),
+        "generation" => {
+            kernel(Call::StateDecode(StateDecode { batch, heads, key_heads, key_dim, value_dim }))
+        }
         "context" => {
             let queries = cells.count("seq_len")?;
             let (chunk, rule) = (CHUNK, Rule::GatedDelta);

@@ -79,14 +79,9 @@ fn sizes(call: &Call) -> Vec<f64> {
             call.tensor_parallel,
             call.expert_parallel,
         ]),
-        Call::StatePrefill(call) => counts(&[
-            call.batch,
-            call.heads,
-            call.key_heads,
-            call.key_dim,
-            call.value_dim,
-            call.queries,
-        ]),
+        Call::StatePrefill(call) => {
+            counts(&[call.batch, call.heads, call.key_heads, call.key_dim, call.value_dim, call.queries])
+        }
         Call::StateDecode(call) => {
             counts(&[call.batch, call.heads, call.key_heads, call.key_dim, call.value_dim])
         }

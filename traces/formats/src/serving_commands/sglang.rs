@@ -3,8 +3,10 @@
 use super::{Command, Duty, Instance, NotExpressible, refuse};
 
 /// Where flags are documented.
-const ARGUMENTS: &str = "SGLang documentation, Server Arguments: docs.sglang.io/advanced_features/server_arguments.html";
-const APART: &str = "SGLang documentation, PD Disaggregation: docs.sglang.io/advanced_features/pd_disaggregation.html";
+const ARGUMENTS: &str =
+    "SGLang documentation, Server Arguments: docs.sglang.io/advanced_features/server_arguments.html";
+const APART: &str =
+    "SGLang documentation, PD Disaggregation: docs.sglang.io/advanced_features/pd_disaggregation.html";
 
 /// `--tp-size` counts all GPUs of a stage; attention-data groups divide it. Batch limits are those of all groups together.
 pub fn write(instance: &Instance) -> Result<Command, NotExpressible> {
@@ -40,7 +42,8 @@ pub fn write(instance: &Instance) -> Result<Command, NotExpressible> {
     };
     if let Some(mode) = mode {
         command = command.with("--disaggregation-mode", mode, APART);
-        command = command.remark(Some("a router sends each request to a prefill and a decode instance".into()));
+        command =
+            command.remark(Some("a router sends each request to a prefill and a decode instance".into()));
     }
     Ok(command.remark(instance.checkpoint(&["bfloat16", "fp8"])))
 }

@@ -3,7 +3,8 @@
 use super::{Command, Duty, Instance, NotExpressible, refuse};
 
 /// Where flags are documented.
-const ARGUMENTS: &str = "TensorRT-LLM documentation, trtllm-serve: nvidia.github.io/TensorRT-LLM/commands/trtllm-serve";
+const ARGUMENTS: &str =
+    "TensorRT-LLM documentation, trtllm-serve: nvidia.github.io/TensorRT-LLM/commands/trtllm-serve";
 
 /// The file of options; its keys are those of the LLM API: nvidia.github.io/TensorRT-LLM/llm-api/reference.html.
 const OPTIONS: &str = "trtllm-options.yaml";
@@ -14,7 +15,8 @@ pub fn write(instance: &Instance) -> Result<Command, NotExpressible> {
     let batching = &plan.engine.batching;
     let ranks = plan.ranks_of_stage();
     if plan.attention_data > 1 && plan.tensor > 1 {
-        let allowed = "with attention-data ranks TensorRT-LLM attends to a request on one GPU: it must be 1".into();
+        let allowed =
+            "with attention-data ranks TensorRT-LLM attends to a request on one GPU: it must be 1".into();
         return Err(refuse("tensor", plan.tensor, allowed));
     }
     if !ranks.is_multiple_of(plan.expert) {

@@ -6,7 +6,7 @@ fn plan(engine: &str) -> ServingPlan {
 }
 
 fn command(plan: &ServingPlan, duty: Duty) -> Result<Command, NotExpressible> {
-    Instance { model: "org/model", plan, duty }.command()
+    Instance { model: "org/model", plan, duty, nodes: plan.gpus().div_ceil(8) }.command()
 }
 
 #[test]
@@ -50,7 +50,11 @@ fn every_flag_has_a_source_and_one_gpu_needs_no_degree() {
     for engine in engines() {
         let command = command(&plan(engine), Duty::Whole).unwrap();
         assert!(command.flags.iter().all(|flag| flag.source.contains("documentation")), "{engine}");
-        assert!(!command.text().contains("parallel-size") && !command.text().contains("tp"), "{}", command.text());
+        assert!(
+            !command.text().contains("parallel-size") && !command.text().contains("tp"),
+            "{}",
+            command.text()
+        );
         assert!(command.remarks.is_empty(), "{engine}: {:?}", command.remarks);
     }
 }
@@ -59,15 +63,24 @@ fn every_flag_has_a_source_and_one_gpu_needs_no_degree() {
 fn what_a_tool_cannot_do_is_refused_and_a_checkpoint_is_a_remark() {
     let refusal = |plan: ServingPlan| command(&plan, Duty::Whole).unwrap_err().to_string();
     let vllm = ServingPlan { tensor: 8, expert: 4, ..plan("vllm-v1") };
-    assert_eq!(refusal(vllm), "`expert` is 4: vLLM distributes experts over all 8 ranks of a stage or over none");
+    assert_eq!(
+        refusal(vllm),
+        "`expert` is 4: vLLM distributes experts over all 8 ranks of a stage or over none"
+    );
     let trtllm = ServingPlan { tensor: 2, attention_data: 4, ..plan("tensorrt-llm") };
     assert!(refusal(trtllm).starts_with("`tensor` is 2: with attention-data ranks"));
-    assert!(refusal(plan("fastertransformer")).starts_with("`engine` is fastertransformer: engines with a command"));
+    assert!(
+        refusal(plan("fastertransformer"))
+            .starts_with("`engine` is fastertransformer: engines with a command")
+    );
     let cache = ServingPlan { cache: "nvfp4".into(), ..plan("vllm-v1") };
     assert_eq!(refusal(cache), "`cache` is nvfp4: it can be bfloat16 or fp8");
     let mixed = ServingPlan { expert_weights: "w4a16_mxfp4".into(), ..plan("sglang") };
-    let remark = &command(&mixed, Duty::Whole).unwrap().remarks[0];
-    assert_eq!(remark, "the checkpoint must have weights in bfloat16 and experts in w4a16_mxfp4");
+    let remarks = command(&mixed, Duty::Whole).unwrap().remarks;
+    assert_eq!(remarks, ["the checkpoint must have weights in bfloat16 and experts in w4a16_mxfp4"]);
+    let large = ServingPlan { tensor: 8, pipeline: 2, ..plan("vllm-v1") };
+    let remarks = command(&large, Duty::Whole).unwrap().remarks;
+    assert_eq!(remarks, ["on each of 2 nodes, with the tool's options for several nodes"]);
 }
 
 #[test]

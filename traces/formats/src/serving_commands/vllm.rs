@@ -5,7 +5,8 @@ use super::{Command, Duty, Instance, NotExpressible, refuse};
 /// Where flags are documented.
 const ARGUMENTS: &str = "vLLM documentation, vllm serve: docs.vllm.ai/en/stable/cli/serve";
 const EXPERTS: &str = "vLLM documentation, Expert Parallel Deployment: docs.vllm.ai/en/stable/serving/expert_parallel_deployment";
-const APART: &str = "vLLM documentation, Disaggregated Prefilling: docs.vllm.ai/en/stable/features/disagg_prefill";
+const APART: &str =
+    "vLLM documentation, Disaggregated Prefilling: docs.vllm.ai/en/stable/features/disagg_prefill";
 
 /// Every rank of tensor × data has all experts in parts, or some of them whole (`--enable-expert-parallel`). Batch limits are those
 /// of each data-parallel rank.
@@ -44,7 +45,8 @@ pub fn write(instance: &Instance) -> Result<Command, NotExpressible> {
     if let Some(role) = role {
         let config = format!("{{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"{role}\"}}");
         command = command.with("--kv-transfer-config", config, APART);
-        command = command.remark(Some("a proxy sends each request to a prefill and a decode instance".into()));
+        command =
+            command.remark(Some("a proxy sends each request to a prefill and a decode instance".into()));
     }
     Ok(command.remark(instance.checkpoint(&["bfloat16", "fp8"])))
 }
