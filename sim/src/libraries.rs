@@ -16,6 +16,7 @@
 
 mod all_reduce;
 mod call;
+mod call_mixers;
 mod choice;
 mod decode;
 mod exchange;
@@ -25,8 +26,11 @@ mod latent;
 mod parts;
 mod prefill;
 mod product;
+mod recurrent;
+mod sparse;
 
 pub use call::{AllReduce, Call, Chip, Decode, Exchange, Experts, Latent, Operands, Prefill, Product};
+pub use call_mixers::{Convolution, SparseAttention, StateDecode, StatePrefill};
 pub use choice::{Estimate, Unknown, Wanted, coefficients, estimate, estimate_with, kernels};
 pub use family::{FAMILIES, family};
 pub use parts::{Bound, Coefficient, Family, Parts};
@@ -121,6 +125,39 @@ mod tests {
         };
         let coefficients = [30.0, 1.0, 1.0, 32.0, 0.1, 2.0, 1.0, 4.0];
         check(&Call::Experts(experts), &chip, &coefficients, [30.0, 0.40714, 3.7562, 0.0, 0.4 + 0.23476]);
+    }
+
+    #[test]
+    fn states_take_what_one_can_compute_by_hand() {
+        let h100 = gpu("h100-80gb-sxm");
+        let chip = Chip { cache: Bytes::ZERO, ..Chip::new(&h100) };
+        // 64 x 32 states of 128 x 128 x 4 B, read and written: 268.435 MB; queries, keys, values and outputs of 2 x (16 + 32) x 128
+        // x 2 B for each of 64 sequences: 1.573 MB. 80.60 us at 3.35 TB/s. 2048 rows of 1.32 us on 132 multiprocessors.
+        let decode = StateDecode { batch: 64, heads: 32, key_heads: 16, key_dim: 128, value_dim: 128 };
+        check(&Call::StateDecode(decode), &chip, &[4.0, 1.0, 1.32, 1.0], [4.0, 0.0, 80.599, 0.0, 20.48]);
+        // 8192 tokens are 128 chunks of 64, one after the other; 32 heads leave multiprocessors idle. For a token and head
+        // 2 (5 x 64 x 128 + 3 x 128 x 128) FLOP at 989.4 TFLOP/s; 8192 x 2 x 48 x 128 x 2 B and 32 states twice.
+        let prefill = StatePrefill {
+            batch: 1,
+            heads: 32,
+            key_heads: 16,
+            key_dim: 128,
+            value_dim: 128,
+            queries: 8192,
+            chunk: 64,
+            rule: trainwright_spec::model::Rule::GatedDelta,
+        };
+        let parts = Call::StatePrefill(prefill).parts(&chip, &[10.0, 1.0, 1.0, 2.0]).unwrap();
+        assert!((1e6 * parts.overhead.get() - 256.0).abs() < 1e-9, "{parts:?}");
+        assert!((1e6 * parts.arithmetic.get() - 47.75).abs() < 0.05, "{parts:?}");
+        assert!((1e6 * parts.memory.get() - 61.35).abs() < 0.05, "{parts:?}");
+        // 16 sequences fill 512 / 132 multiprocessors.
+        let more = StatePrefill { batch: 16, ..prefill };
+        let parts = Call::StatePrefill(more).parts(&chip, &[10.0, 1.0, 1.0, 2.0]).unwrap();
+        assert!((1e6 * parts.overhead.get() - 256.0 * 512.0 / 132.0).abs() < 1e-6, "{parts:?}");
+        // 1000 tokens of 10 sequences and 4 tokens of each, 8192 channels, read and written in 16 bits.
+        let convolution = Convolution { tokens: 1000, sequences: 10, channels: 8192, width: 4, step: false };
+        check(&Call::Convolution(convolution), &chip, &[3.0, 1.0, 1.0], [3.0, 0.0, 10.173, 0.0, 0.0]);
     }
 
     #[test]

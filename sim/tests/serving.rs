@@ -1,7 +1,7 @@
 //! Simulated serving against closed forms, against itself step by step, and against two measured runs.
 
 use trainwright_sim::serving::{
-    Batch, Instance, Limits, Load, Policy, Queue, Request, Served, StepModel, memory, policy, serve,
+    Batch, Instance, Limits, Load, Part, Policy, Queue, Request, Served, StepModel, memory, policy, serve,
 };
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::Model;
@@ -33,6 +33,43 @@ fn a_tokens_cache_is_what_its_closed_form_says() {
     let (model, cluster, plan) = setup("llama-3-8b", "rtx-4090", "vllm-v1", 1);
     let capacity = memory(&model, &plan, &cluster, 2048, 256).unwrap().capacity() as f64;
     assert!((capacity / 41_408.0 - 1.0).abs() < 0.15, "{capacity}");
+}
+
+#[test]
+fn a_state_takes_the_same_memory_whatever_the_length() {
+    // Qwen3-Next on 4 GPUs: 36 blocks with 8 states of 128 x 128 x 4 B and 3 tokens of 2 x 512 + 1024 channels x 2 B on each; the
+    // other 12 keep 2 x 256 x 2 B of a token, as 2 heads on 4 ranks are one each.
+    let (model, cluster, plan) = setup("qwen3-next-80b-a3b", "dgx-h100", "vllm-v1", 4);
+    let held = memory(&model, &plan, &cluster, 2048, 1).unwrap();
+    assert_eq!(held.sequence.get(), 36.0 * (8.0 * 128.0 * 128.0 * 4.0 + 3.0 * 2048.0 * 2.0));
+    assert_eq!(held.token.get(), 12.0 * 512.0 * 2.0);
+    // A step of single tokens takes longer with longer histories, by the 12 blocks with attention alone.
+    let mut steps = StepModel::new(&model, &plan, &cluster).unwrap();
+    let mut parts = |history| {
+        let batch = Batch { decodes: 64, history, sampled: 64, ..Batch::default() };
+        steps.step(&batch).unwrap().parts
+    };
+    let (short, long) = (parts(1000), parts(100_000));
+    for (part, time) in &short {
+        let grows = *part == Part::DecodeAttention;
+        assert_eq!(long[part] > *time, grows, "{part:?}");
+    }
+    assert!(short.contains_key(&Part::States));
+}
+
+#[test]
+fn picked_keys_bound_the_attention_of_long_histories() {
+    // DeepSeek-V3.2 keeps an indexer's key of 132 B beside 576 x 2 B of V3, in 61 blocks.
+    let (dense, cluster, plan) = setup("deepseek-v3", "dgx-h200", "sglang", 8);
+    let (sparse, ..) = setup("deepseek-v3.2", "dgx-h200", "sglang", 8);
+    let token = |model: &Model| memory(model, &plan, &cluster, 2048, 1).unwrap().token.get();
+    assert_eq!(token(&sparse), token(&dense) + 61.0 * 132.0);
+    let attention = |model: &Model, history| {
+        let batch = Batch { decodes: 32, history, sampled: 32, ..Batch::default() };
+        StepModel::new(model, &plan, &cluster).unwrap().step(&batch).unwrap().gpu().get()
+    };
+    let growth = |model: &Model| attention(model, 128_000) - attention(model, 8_000);
+    assert!(growth(&sparse) < 0.5 * growth(&dense), "{} and {}", growth(&sparse), growth(&dense));
 }
 
 #[test]

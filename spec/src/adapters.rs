@@ -215,16 +215,18 @@ impl Adapters {
         Ok(targets)
     }
 
-    /// The adapters of a block of a model whose residual stream is `hidden` wide. Experts have none.
+    /// The adapters of a block of a model whose residual stream is `hidden` wide. Experts and mixers with a state have none.
     pub fn of_block(&self, block: &Block, hidden: usize) -> Vec<Adapter> {
-        let Attention { heads, kv_heads, head_dim, value_head_dim, .. } = block.attention;
+        let Attention { heads, kv_heads, head_dim, value_head_dim, output_gate, .. } = block.attention;
         let by_head = Split::KeyValue { heads: kv_heads };
-        let widths = [heads * head_dim, kv_heads * head_dim, kv_heads * value_head_dim];
+        let gated = if output_gate { 2 } else { 1 };
+        let widths = [gated * heads * head_dim, kv_heads * head_dim, kv_heads * value_head_dim];
         let dense = match &block.mlp {
             Mlp::Dense(mlp) => Some(mlp),
             Mlp::Experts(_) => None,
         };
-        let attends = block.attention.latent.is_none();
+        let keeps = block.attention.recurrence.is_none();
+        let attends = keeps && block.attention.latent.is_none();
         let made = |target: &Target| {
             let column = |beside, outer, split| (beside, hidden, outer, split);
             let (beside, inner, outer, split) = match (target, dense) {
@@ -232,7 +234,7 @@ impl Adapters {
                 (Target::Key, _) if attends => column(Beside::Qkv, widths[1], by_head),
                 (Target::Value, _) if attends => column(Beside::Qkv, widths[2], by_head),
                 (Target::Qkv, _) if attends => column(Beside::Qkv, widths.iter().sum(), Split::Tensor),
-                (Target::Output, _) => {
+                (Target::Output, _) if keeps => {
                     (Beside::Projection, heads * value_head_dim, hidden, Split::Replicated)
                 }
                 (Target::Gate, Some(mlp)) if mlp.gated => column(Beside::Fc1, mlp.width, Split::Tensor),

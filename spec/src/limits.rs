@@ -82,6 +82,8 @@ pub const EMBEDDING: Count = count("the width of the token embedding", 1_000_000
 pub const TOKEN_TYPES: Count = count("the number of sentence types", 1_000_000);
 /// Keys that a query sees.
 pub const WINDOW: Count = count("the number of keys that a query sees", 1_000_000_000);
+/// Tokens that a causal convolution sees.
+pub const CONVOLUTION: Count = count("the number of tokens that the convolution sees", 10_000);
 /// Routed or shared experts.
 pub const EXPERTS: Count = count("the number of experts", 100_000);
 /// Routed experts of a token.

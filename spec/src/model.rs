@@ -6,7 +6,12 @@
 pub mod flops;
 pub mod hf;
 pub mod preset;
+mod recurrence;
+mod sparse;
 pub mod weights;
+
+pub use recurrence::{Recurrence, Rule};
+pub use sparse::Indexer;
 
 use serde::{Deserialize, Serialize};
 
@@ -145,6 +150,16 @@ pub struct Attention {
     pub qk_norm: bool,
     /// Low-rank queries, keys and values (DeepSeek's multi-head latent attention).
     pub latent: Option<Latent>,
+    /// A gate on each element of the heads' outputs, projected with the queries (Qwen3-Next).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub output_gate: bool,
+    /// A small attention that picks the keys which this one sees (DeepSeek-V3.2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub indexer: Option<Indexer>,
+    /// A state of fixed size in place of keys and values of all tokens: linear attention, Mamba-2. `heads` are then those of
+    /// values and states, `kv_heads` those of queries and keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recurrence: Option<Recurrence>,
 }
 
 /// The ranks of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
@@ -293,6 +308,13 @@ impl Model {
     /// Blocks in all.
     pub fn layers(&self) -> usize {
         self.blocks.iter().map(|run| run.count).sum()
+    }
+
+    /// Every attention of every kind of block.
+    pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
+        self.blocks
+            .iter()
+            .flat_map(|run| std::iter::once(&run.block.attention).chain(&run.block.cross_attention))
     }
 
     /// Whether it is an encoder-decoder: some block reads the encoder's output.

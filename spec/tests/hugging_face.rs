@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::model::hf::{families, from_hugging_face};
-use trainwright_spec::model::{Activation, Mask, Mlp, Model, Position};
+use trainwright_spec::model::{Activation, BlockRun, Indexer, Mask, Mlp, Model, Position};
 
 fn fixture_text(name: &str) -> String {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/configs");
@@ -20,15 +20,22 @@ fn fixture(name: &str) -> Model {
 
 /// Weights counted with the transformers library 5.23 from the same files, except where noted.
 const SIZES: &[(&str, u64)] = &[
+    ("bamba-small", 5_071_296),
     ("bert-base", 109_514_298),
     ("bert-base-encoder", 109_482_240),
     // The library counts 1538 more: the next-sentence head, which this reader leaves out.
     ("bert-base-pretraining", 110_104_890),
     ("bert-large-encoder", 335_141_888),
     ("bloom-560m", 559_214_592),
+    // Not in the library: 3 blocks of 2 · 256² queries and output, 3 · 256 · 512 feed-forward and 2 · 256 norms; 4 + 2 + 1 heads of
+    // keys and values, 2 · 32 wide, from 256; embedding and head of 1000 · 256; final norm.
+    ("decilm-small", 3 * (2 * 65_536 + 393_216 + 512) + 7 * 64 * 256 + 512_000 + 256),
     ("deepseek-v2-lite", 15_706_484_224),
     // The library holds the 58 · 256 correction biases of the routers as buffers and counts 671,026,404,352.
     ("deepseek-v3", 671_026_419_200),
+    // As deepseek-v3: 2 · 8 correction biases of the routers more.
+    ("deepseek-v3.2-small", 2_965_216 + 16),
+    ("glm-5-small", 2_965_216 + 16),
     ("falcon-11b", 11_102_822_400),
     ("falcon-40b-refined-web", 41_303_293_952),
     ("falcon-7b-refined-web", 6_921_720_704),
@@ -56,13 +63,22 @@ const SIZES: &[(&str, u64)] = &[
     ("minitron-4b", 4_190_509_056),
     ("mistral-7b-v0.2", 7_241_732_096),
     ("mixtral-8x7b", 46_702_792_704),
+    // The library counts 3 · (8 · 32 + 2 · 32 − 2 · 32) more, its norms of queries and keys being as wide as all heads.
+    ("olmo-2-small", 2_185_920 - 768),
     ("opt-350m", 331_196_416),
+    // Not in the library: 3 blocks of 2 · 256 · 512 queries and output, 256 · 2 · 64 keys and values, 3 · 256 · 1024 feed-forward
+    // and 256 norm; embedding of 1000 · 256; final norm.
+    ("palm-small", 3 * (262_144 + 32_768 + 786_432 + 256) + 256_000 + 256),
+    ("phi-3-small", 2_184_960),
     ("pythia-70m", 70_426_624),
     ("qwen1.5-moe-a2.7b", 14_315_784_192),
     ("qwen2-0.5b", 494_032_768),
     ("qwen2-moe-sparse-steps", 517_828_608),
     ("qwen3-0.6b", 596_049_920),
     ("qwen3-30b-a3b", 30_532_122_624),
+    ("qwen3-next-small", 5_791_808),
+    ("qwen3.5-moe-small", 4_933_136),
+    ("qwen3.5-small", 2_600_800),
     ("t5-small", 60_506_624),
 ];
 
@@ -151,6 +167,26 @@ fn families_differ_in_more_than_size() {
     assert_eq!(activation("llama-7b-old"), (true, Activation::Silu));
 }
 
+/// Which blocks have a state, which of them experts, and what indexers pick.
+#[test]
+fn mixers_are_chosen_block_by_block() {
+    let states = |name: &str| -> Vec<(usize, bool)> {
+        let run = |run: &BlockRun| (run.count, run.block.attention.recurrence.is_some());
+        fixture(name).blocks.iter().map(run).collect()
+    };
+    assert_eq!(states("bamba-small"), [(1, true), (1, false), (2, true), (1, false), (1, true)]);
+    assert_eq!(states("qwen3.5-small"), [(2, true), (1, false), (1, true)]);
+    // The second block has no experts, the fourth attention.
+    assert_eq!(states("qwen3-next-small"), [(1, true), (1, true), (1, true), (1, false), (1, true)]);
+    let next = fixture("qwen3-next-small");
+    assert!(matches!(next.blocks[1].block.mlp, Mlp::Dense(_)));
+    assert!(next.blocks[3].block.attention.output_gate && !next.blocks[0].block.attention.rotary);
+    assert_eq!(next.blocks[3].block.attention.rotary_head_dim, Some(16));
+    let glm = fixture("glm-5-small");
+    assert_eq!(glm.blocks[1].block.attention.indexer, Some(Indexer { heads: 2, head_dim: 32, keys: 64 }));
+    assert_eq!(glm.blocks, fixture("deepseek-v3.2-small").blocks);
+}
+
 /// What the presets do not have: 2 s (V w + 2 h w) where OPT 350M bridges 512 and 1024, and BERT's pooler, 2 h² on
 /// one token, beside 2 s V h.
 #[test]
@@ -234,7 +270,7 @@ fn an_unknown_family_lists_the_nearest_and_all() {
     let known = families().collect::<Vec<_>>().join(", ");
     assert_eq!(
         message("gpt2", "model_type", json!("lama")),
-        format!("c.json: `model_type` is \"lama\"; nearest are llama, llama4_text; known are {known}")
+        format!("c.json: `model_type` is \"lama\"; nearest are llama, llama4_text, bamba; known are {known}")
     );
     assert_eq!(
         message("gpt2", "model_type", json!("zzz")),

@@ -3,7 +3,7 @@
 use trainwright_spec::model::flops::AttentionCount::{CausalHalved, Full};
 use trainwright_spec::model::preset::{preset, presets};
 use trainwright_spec::model::weights::Weight;
-use trainwright_spec::model::{Attention, Mask, Mlp, Model};
+use trainwright_spec::model::{Attention, Mask, Mlp, Model, Rule};
 
 fn model(name: &str) -> Model {
     preset(name).unwrap_or_else(|error| panic!("{error}"))
@@ -108,7 +108,20 @@ fn flops_are_those_of_the_weight_matrices_and_of_visible_pairs() {
                 let attentions = [Some(&block.attention), block.cross_attention.as_ref()];
                 let cores = attentions.into_iter().flatten().map(|attention| {
                     let widths = attention.heads * (attention.head_dim + attention.value_head_dim);
-                    2.0 * widths as f64 * counted_pairs(attention, seq, count == CausalHalved)
+                    let pairs = counted_pairs(attention, seq, count == CausalHalved);
+                    match (&attention.recurrence, &attention.indexer) {
+                        // Token by token: the state is changed and read, with the delta rule also read before.
+                        (Some(recurrence), _) => {
+                            let products = if recurrence.rule == Rule::GatedDelta { 3 } else { 2 };
+                            let state = attention.heads * attention.head_dim * attention.value_head_dim;
+                            (2 * products * seq * state) as f64
+                        }
+                        // Of so few tokens all keys are picked.
+                        (None, Some(indexer)) => {
+                            2.0 * (widths + indexer.heads * indexer.head_dim) as f64 * pairs
+                        }
+                        (None, None) => 2.0 * widths as f64 * pairs,
+                    }
                 });
                 expected += run.count as f64 * (products + cores.sum::<f64>());
             }
@@ -126,7 +139,7 @@ fn shrink_windows(model: &mut Model, window: usize) {
 }
 
 fn is_matrix(weight: &Weight) -> bool {
-    !weight.name.contains("bias") && !weight.name.contains("norm")
+    !["bias", "norm", "gain", "decay", "convolution"].iter().any(|what| weight.name.contains(what))
 }
 
 fn head_flops(model: &Model, seq: usize) -> f64 {
@@ -246,4 +259,38 @@ fn presets_are_found_by_name() {
     assert_eq!(model("Llama-3-8B").name, "llama-3-8b");
     let error = preset("lama-3-8b").expect_err("no such preset").to_string();
     assert!(error.starts_with("unknown model `lama-3-8b` (nearest: llama-3-8b, "), "{error}");
+}
+
+/// A Mamba-2 block of Bamba by hand: 8192 columns x and z, 2 · 128 of B and C, 128 steps from 4096; 8448 channels of 4 and a bias;
+/// decay, offset, input factor of 128 heads; norm of 8192; output; feed-forward 3 · 4096 · 14336; two norms.
+#[test]
+fn a_block_with_a_state_has_the_weights_and_flops_of_its_formulas() {
+    let bamba = model("bamba-9b");
+    let block = &bamba.blocks[0].block;
+    let [h, v, f] = [4096_u64, 8192, 14_336];
+    let (input, conv) = (2 * v + 2 * 128 + 128, v + 2 * 128);
+    let mixer = h * input + 5 * conv + 3 * 128 + v + v * h;
+    let weights: u64 = block.weights(4096).iter().map(Weight::total).sum();
+    assert_eq!(weights, mixer + 3 * h * f + 2 * h);
+    // Over a sequence of s tokens: products with weights 2 each, 4 · 128 · 64 · 128 heads for the states, whatever counts.
+    let s = 1000;
+    let per_token = 2 * (h * input + v * h + 3 * h * f) + 4 * 128 * 64 * 128;
+    for count in [Full, CausalHalved] {
+        assert_eq!(block.forward_flops(4096, s, count).get(), (s as u64 * per_token) as f64);
+    }
+    // Twice the tokens, twice the work: nothing grows with the square.
+    let twice = block.forward_flops(4096, 2 * s, Full).get();
+    assert_eq!(twice, 2.0 * block.forward_flops(4096, s, Full).get());
+}
+
+/// An indexer's scores are of all pairs, the attention's of at most 2048 keys a token.
+#[test]
+fn picked_keys_bound_the_products_of_attention() {
+    let (sparse, dense) = (model("deepseek-v3.2"), model("deepseek-v3"));
+    let flops = |model: &Model, s: usize| model.blocks[0].block.forward_flops(7168, s, Full).get();
+    let s = 32_768.0;
+    let indexer = s * 2.0 * (1536.0 * 64.0 * 128.0 + 7168.0 * (128.0 + 64.0)) + 2.0 * 64.0 * 128.0 * s * s;
+    let spared = 2.0 * 128.0 * (192.0 + 128.0) * s * (s - 2048.0);
+    assert_eq!(flops(&sparse, 32_768), flops(&dense, 32_768) + indexer - spared);
+    assert!(flops(&sparse, 1024) > flops(&dense, 1024), "short sequences only pay for the indexer");
 }

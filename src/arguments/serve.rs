@@ -40,6 +40,9 @@ pub struct ServeArguments {
     /// What is asked of the instance.
     #[command(flatten)]
     pub load: LoadArguments,
+    /// The JSON of `vllm bench serve --save-result`: its load is asked, and its figures stand beside the forecast
+    #[arg(long, value_name = "FILE", group = "load", conflicts_with_all = ["clients", "rate", "batch", "trace", "requests", "input", "output"])]
+    pub measured: Option<String>,
     /// Tokens at the beginning of a prompt whose keys and values the engine has in its prefix cache
     #[arg(long, value_name = "TOKENS", default_value = "0", value_parser = cached, conflicts_with = "trace")]
     pub cached: usize,

@@ -61,6 +61,12 @@ pub struct ServePlanArguments {
     /// US dollars for a GPU and hour [default: the catalog's list price of the node, or of its GPU]
     #[arg(long, value_name = "USD", value_parser = price)]
     pub price: Option<f64>,
+    /// Print the commands that start an instance of each pool with its engine (vLLM, SGLang or TensorRT-LLM)
+    #[arg(long)]
+    pub commands: bool,
+    /// Model in these commands: a name on Hugging Face or a folder [default: that of --model]
+    #[arg(long, value_name = "NAME", requires = "commands")]
+    pub checkpoint: Option<String>,
     /// Draw throughput and latency of the options as SVG
     #[arg(long, value_name = "FILE")]
     pub svg: Option<String>,

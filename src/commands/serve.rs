@@ -6,8 +6,9 @@ use crate::inputs::requests::{self, Trace};
 use crate::render::{json, serving as page};
 use crate::{inputs, output};
 use csv::Writer;
+use trainwright_formats::vllm_bench::BenchResult;
 use trainwright_pictures::plot::{serving_png, serving_svg};
-use trainwright_sim::serving::{Batch, Instance, Load, Served, ServedRequest, ServingError};
+use trainwright_sim::serving::{Batch, Instance, Load, Request, Served, ServedRequest, ServingError};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::Model;
 use trainwright_spec::serving::{Engine, ServingPlan};
@@ -28,7 +29,11 @@ pub fn run(arguments: &ServeArguments) -> Result<Outcome, CliError> {
     let model = inputs::model(&arguments.model)?;
     let cluster = inputs::cluster(&arguments.cluster, &[])?;
     let plan = plan(arguments, &model, &cluster)?;
-    let (load, measured) = load(&arguments.load)?;
+    let bench = arguments.measured.as_deref().map(bench).transpose()?;
+    let (load, measured) = match &bench {
+        Some(bench) => (load_of_bench(bench), None),
+        None => load(&arguments.load)?,
+    };
     let load = if arguments.cached > 0 { load.with_cached(arguments.cached) } else { load };
     let no_answer = |reason: String| CliError::NoAnswer { reason };
     let mut instance = Instance::new(&model, &plan, &cluster, &load, arguments.max_sequences)
@@ -57,6 +62,7 @@ pub fn run(arguments: &ServeArguments) -> Result<Outcome, CliError> {
         instance: &instance,
         served: &served,
         measured: measured.as_deref(),
+        bench: bench.as_ref(),
         typical,
         step,
     };
@@ -140,6 +146,30 @@ pub(super) fn load(arguments: &LoadArguments) -> Result<(Load, Option<Vec<Served
         Load::at_rate(rate, arguments.requests.unwrap_or(OPEN), input, output)
     };
     Ok((load, None))
+}
+
+/// The result of a benchmark in a file.
+fn bench(path: &str) -> Result<BenchResult, CliError> {
+    let text = inputs::text(Some("--measured"), path)?;
+    BenchResult::read(&text).map_err(|fault| refuse("--measured", path, fault.to_string()))
+}
+
+/// What a benchmark asked: requests at a rate, as clients were free, or at once.
+fn load_of_bench(bench: &BenchResult) -> Load {
+    let requests = bench.lengths.iter().map(|[input, output]| Request::new(Seconds::ZERO, *input, *output));
+    match (bench.rate, bench.clients) {
+        (Some(rate), _) => {
+            let Load::Open(mut arrivals) = Load::at_rate(rate, bench.lengths.len(), 1, 1) else {
+                unreachable!("requests at a rate are open")
+            };
+            for (arrival, request) in arrivals.iter_mut().zip(requests) {
+                *arrival = Request { arrival: arrival.arrival, ..request };
+            }
+            Load::Open(arrivals)
+        }
+        (None, Some(clients)) => Load::Closed { clients, requests: requests.collect() },
+        (None, None) => Load::Open(requests.collect()),
+    }
 }
 
 /// A step as most are: all that run at once compute a token each, in the middle of their answers.

@@ -6,9 +6,10 @@ use crate::inputs::requests;
 use crate::progress::Bar;
 use crate::render::{json, serving_plan as page};
 use crate::{inputs, output};
+use trainwright_formats::serving_commands::{Command, Duty, Instance, NotExpressible};
 use trainwright_pictures::plot::{chart_png, chart_svg};
 use trainwright_planner::serving::{
-    Kind, LatencyLimits, Objective, ServedFormats, ServingQuestion, Traffic, plan_serving,
+    Kind, LatencyLimits, Objective, Pool, Role, ServedFormats, ServingQuestion, Traffic, plan_serving,
 };
 use trainwright_spec::serving::Engine;
 use trainwright_whatif::price::list_price;
@@ -25,7 +26,11 @@ pub fn run(arguments: &ServePlanArguments) -> Result<Outcome, CliError> {
     let bar = Bar::new();
     let verdict = plan_serving(&question, draws, &|done, all| bar.show("options", done, all));
     drop(bar);
-    let answer = page::Answer { question: &question, arguments, verdict: &verdict };
+    let commands = match arguments.commands {
+        true => commands(arguments, &question.kinds, &verdict.pools)?,
+        false => Vec::new(),
+    };
+    let answer = page::Answer { question: &question, arguments, verdict: &verdict, commands: &commands };
     output::save_given("--svg", &arguments.svg, || chart_svg(&answer.chart()))?;
     output::save_given("--png", &arguments.png, || chart_png(&answer.chart()))?;
     if arguments.json {
@@ -34,6 +39,31 @@ pub fn run(arguments: &ServePlanArguments) -> Result<Outcome, CliError> {
         output::print(&answer.text())?;
     }
     Ok(if verdict.pools.is_empty() { Outcome::NothingFits } else { Outcome::Done })
+}
+
+/// What starts an instance of each pool.
+fn commands(
+    arguments: &ServePlanArguments,
+    kinds: &[Kind],
+    pools: &[Pool],
+) -> Result<Vec<Command>, CliError> {
+    let model = arguments.checkpoint.as_deref().unwrap_or(&arguments.model);
+    let command = |pool: &Pool| {
+        let duty = match pool.option.role {
+            Role::Whole => Duty::Whole,
+            Role::Prefill => Duty::Prefill,
+            Role::Decode => Duty::Decode,
+        };
+        let plan = &pool.option.plan;
+        let nodes = plan.gpus().div_ceil(kinds[pool.option.kind].cluster.node.gpus.value);
+        let refused = |fault: NotExpressible| refuse("--commands", &plan.engine.name, fault.to_string());
+        let mut command = Instance { model, plan, duty, nodes }.command().map_err(refused)?;
+        if arguments.checkpoint.is_none() {
+            command.remarks.push("--checkpoint names the weights: on Hugging Face, or a folder".into());
+        }
+        Ok(command)
+    };
+    pools.iter().map(command).collect()
 }
 
 /// The question that the arguments ask.

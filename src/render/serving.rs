@@ -2,6 +2,7 @@
 
 use super::table::Table;
 use serde_json::{Value, json};
+use trainwright_formats::vllm_bench::{BenchResult, FIGURES};
 use trainwright_pictures::plot::ServingCurves;
 use trainwright_sim::serving::{Batch, Instance, MemoryUse, Served, ServedRequest, StepTime};
 use trainwright_spec::cluster::Cluster;
@@ -22,6 +23,8 @@ pub struct Answer<'a> {
     pub served: &'a Served,
     /// The same requests in a real service, if that is known.
     pub measured: Option<&'a [ServedRequest]>,
+    /// A benchmark of the same load, if there was one.
+    pub bench: Option<&'a BenchResult>,
     /// A step as most are.
     pub typical: Batch,
     /// Its time.
@@ -135,6 +138,36 @@ impl Answer<'_> {
         times.map(row).into()
     }
 
+    /// Figures of the benchmark with their forecasts: name, measured, forecast.
+    fn benchmark(&self) -> Vec<(&'static str, f64, f64)> {
+        let Some(bench) = self.bench else { return Vec::new() };
+        let served = self.served;
+        type Of = fn(&ServedRequest) -> Option<Seconds>;
+        let times: [(&str, Of); 3] = [
+            ("ttft_ms", |request| Some(request.ttft())),
+            ("tpot_ms", ServedRequest::tpot),
+            ("e2el_ms", |request| Some(request.latency())),
+        ];
+        let forecast = |key: &str| {
+            let rate = match key {
+                "request_throughput" => return Some(served.request_rate()),
+                "output_throughput" => return Some(served.output_rate()),
+                "total_token_throughput" => return Some(served.total_rate()),
+                key => key.split_once('_')?,
+            };
+            let (statistic, figure) = rate;
+            let (_, of) = times.iter().find(|(name, _)| *name == figure)?;
+            let times: Vec<f64> =
+                served.requests.iter().filter_map(of).map(|time| 1e3 * time.get()).collect();
+            Some(match statistic {
+                "mean" => mean(&times),
+                "median" => quantile(&times, 0.5),
+                percentile => quantile(&times, percentile.strip_prefix('p')?.parse::<f64>().ok()? / 100.0),
+            })
+        };
+        FIGURES.into_iter().filter_map(|key| Some((key, bench.figure(key)?, forecast(key)?))).collect()
+    }
+
     /// For a terminal.
     pub fn text(&self) -> String {
         let plan = self.instance.steps.plan();
@@ -187,6 +220,21 @@ impl Answer<'_> {
                 .right("error of the mean %", |(_, row)| format!("{:+.1}", row[4]))
                 .text();
         }
+        let benchmark = self.benchmark();
+        if !benchmark.is_empty() {
+            text += "\n";
+            text += &Table::of(&benchmark)
+                .left("vllm bench", |(name, ..)| name)
+                .right("measured", |(_, measured, _)| format!("{measured:.2}"))
+                .right("forecast", |(.., forecast)| format!("{forecast:.2}"))
+                .right("error %", |(_, measured, forecast)| {
+                    format!("{:+.1}", 100.0 * (forecast / measured - 1.0))
+                })
+                .text();
+            if self.bench.is_some_and(|bench| bench.mean_lengths) {
+                text += "Requests have the mean lengths of the result: it lists those of each with --save-detailed.\n";
+            }
+        }
         text += &format!(
             "\nthroughput  {:.1} output tokens/s ({per_gpu:.1} per GPU), {:.1} tokens/s with prompts, {:.2} requests/s\n\
              requests    {} in {:.2} s, {} steps, at most {} sequences at once, {} preemptions\n\
@@ -206,6 +254,10 @@ impl Answer<'_> {
             gib(memory.cache),
             self.instance.capacity,
         );
+        if memory.sequence > Bytes::ZERO {
+            let sequence = memory.sequence.get() / 1048576.0;
+            text += &format!("states      {sequence:.1} MiB for each sequence, whatever its length\n");
+        }
         let parts: Vec<(&str, Seconds)> =
             self.step.parts.iter().map(|(part, time)| (part.name(), *time)).collect();
         let whole = self.step.gpu();
@@ -261,6 +313,13 @@ impl Answer<'_> {
                 "parts_s": self.step.parts.iter().map(|(part, time)| (part.name(), time.get())).collect::<std::collections::BTreeMap<_, _>>(),
             },
         });
+        let benchmark = self.benchmark();
+        if !benchmark.is_empty() {
+            let row = |(name, measured, forecast): &(&'static str, f64, f64)| {
+                (*name, json!({ "measured": measured, "forecast": forecast }))
+            };
+            answer["benchmark"] = benchmark.iter().map(row).collect();
+        }
         let measured = self.measured();
         if !measured.is_empty() {
             let row = |(_, [mean, p50, p90, p99, error]): &(&str, [f64; 5])| json!({ "mean": mean, "p50": p50, "p90": p90, "p99": p99, "error_of_mean_percent": error });

@@ -3,6 +3,7 @@
 use super::table::Table;
 use crate::arguments::ServePlanArguments;
 use serde_json::{Value, json};
+use trainwright_formats::serving_commands::Command;
 use trainwright_pictures::plot::{Chart, ChartCurve, ChartPanel, Mark};
 use trainwright_planner::serving::{
     Broken, Point, Pool, Role, ServingOption, ServingQuestion, ServingVerdict, Traffic, Tried, TriedOutcome,
@@ -21,6 +22,8 @@ pub struct Answer<'a> {
     pub arguments: &'a ServePlanArguments,
     /// The answer.
     pub verdict: &'a ServingVerdict,
+    /// What starts an instance of each pool; empty if that is not asked.
+    pub commands: &'a [Command],
 }
 
 impl Answer<'_> {
@@ -131,6 +134,12 @@ impl Answer<'_> {
         }
         for pool in verdict.pools.iter().filter(|pool| pool.option.role == Role::Whole) {
             text += &format!("an instance  {}\n", self.command(pool));
+        }
+        for (pool, command) in verdict.pools.iter().zip(self.commands) {
+            let many = if pool.instances == 1 { "" } else { "s" };
+            let role = pool.option.role.name();
+            text +=
+                &format!("\n# {} instance{many} of the pool {role}\n{}", pool.instances, command.script());
         }
         text + "\n"
     }
@@ -281,13 +290,17 @@ impl Answer<'_> {
     /// As JSON.
     pub fn json(&self) -> Value {
         let verdict = self.verdict;
-        let pool = |pool: &Pool| {
-            json!({
+        let pool = |(index, pool): (usize, &Pool)| {
+            let mut value = json!({
                 "instances": pool.instances,
                 "option": self.option(&pool.option),
                 "most_requests_per_s": pool.most,
                 "at_share": point(&pool.point),
-            })
+            });
+            if let Some(command) = self.commands.get(index) {
+                value["script"] = command.script().into();
+            }
+            value
         };
         let tried = |tried: &Tried| {
             let outcome = match &tried.outcome {
@@ -309,7 +322,7 @@ impl Answer<'_> {
             "output_tokens_per_s": self.output_rate(),
             "proved": verdict.proved,
             "most_requests_per_s": verdict.most,
-            "pools": verdict.pools.iter().map(pool).collect::<Vec<_>>(),
+            "pools": verdict.pools.iter().enumerate().map(pool).collect::<Vec<_>>(),
             "options": verdict.tried.iter().map(tried).collect::<Vec<_>>(),
         })
     }

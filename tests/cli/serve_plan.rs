@@ -92,3 +92,29 @@ fn the_picture_has_a_curve_for_each_layout() {
         assert!(drawn.contains(text), "{text}");
     }
 }
+
+#[test]
+fn commands_start_each_pool_with_its_engine() {
+    let folder = Folder::new();
+    let question = format!("{QUESTION} --weights fp8 --rate 20");
+    let ran = folder.run(&format!("{question} --commands --checkpoint meta-llama/Llama-3.1-8B"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let line = ran.stdout.lines().find(|line| line.starts_with("vllm serve")).expect("a command");
+    assert!(
+        line.starts_with("vllm serve meta-llama/Llama-3.1-8B ") && line.contains(" --quantization fp8 "),
+        "{line}"
+    );
+    // What the plan says is what the command says.
+    let plan = json(&folder, &format!("{question} --commands --json"));
+    let pool = &plan["pools"][0];
+    let script = pool["script"].as_str().unwrap();
+    assert!(script.contains(&format!("--max-num-batched-tokens {}", pool["option"]["max_tokens"])), "{plan}");
+    assert!(json(&folder, &format!("{question} --json"))["pools"][0].get("script").is_none());
+    let ran = folder.run(&format!("{question} --commands --engine llama-cpp"));
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    assert!(
+        ran.stderr.contains("engines with a command line are vllm-v1, vllm-v0, sglang, tensorrt-llm"),
+        "{}",
+        ran.stderr
+    );
+}

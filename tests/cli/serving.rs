@@ -153,3 +153,76 @@ fn a_kernel_and_a_row_of_its_table_have_the_same_time() {
     let ran = folder.run("kernel --gpu h100-80gb-sxm --gemm 16,0,8192");
     assert_eq!((ran.code, ran.stderr.lines().count()), (2, 1), "{}", ran.stderr);
 }
+
+#[test]
+fn a_benchmark_of_vllm_stands_beside_its_forecast() {
+    let folder = Folder::new();
+    let lengths = |length: usize| vec![length.to_string(); 60].join(", ");
+    let bench = |more: &str| {
+        format!(
+            "{{\"completed\": 60, \"total_input_tokens\": 60000, \"total_output_tokens\": 6000, \"mean_ttft_ms\": 100.0,
+             \"p99_tpot_ms\": 20.0, \"output_throughput\": 900.0{more}}}"
+        )
+    };
+    let serve = "serve --model llama-3-8b --cluster dgx-h100 --json";
+    // The same questions without the file: clients, a rate, all at once.
+    let alike = [
+        (", \"request_rate\": \"inf\", \"max_concurrency\": 4".to_string(), None),
+        (", \"request_rate\": 12.5".into(), Some("--rate 12.5 --requests 60 --input 1000 --output 100")),
+        (
+            format!(", \"input_lens\": [{}], \"output_lens\": [{}]", lengths(1000), lengths(100)),
+            Some("--batch 60 --input 1000 --output 100"),
+        ),
+    ];
+    for (more, question) in alike {
+        folder.write("bench.json", &bench(&more));
+        let answer = json(&folder, &format!("{serve} --measured bench.json"));
+        let figures = answer["benchmark"].as_object().unwrap();
+        assert_eq!(figures.keys().collect::<Vec<_>>(), ["mean_ttft_ms", "p99_tpot_ms", "output_throughput"]);
+        assert_eq!(figures["mean_ttft_ms"]["measured"], 100.0);
+        assert_eq!(figures["mean_ttft_ms"]["forecast"], answer["ttft_ms"]["mean"]);
+        assert_eq!(figures["p99_tpot_ms"]["forecast"], answer["tpot_ms"]["p99"]);
+        assert_eq!(figures["output_throughput"]["forecast"], answer["output_tokens_per_s"]);
+        match question {
+            Some(question) => {
+                assert_eq!(json(&folder, &format!("{serve} {question}"))["ttft_ms"], answer["ttft_ms"])
+            }
+            None => assert_eq!(answer["most_running"], 4),
+        }
+    }
+    folder.write("bad.json", "{\"completed\": 0, \"total_input_tokens\": 1, \"total_output_tokens\": 1}");
+    let ran = folder.run(&format!("{serve} --measured bad.json"));
+    assert_eq!(ran.code, 2);
+    assert!(
+        ran.stderr.contains("`completed` is 0") && ran.stderr.trim().lines().count() == 1,
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn hybrids_are_served_and_planned_but_not_trained_here() {
+    let folder = Folder::new();
+    let serve = "serve --model qwen3-next-80b-a3b --cluster dgx-h100 --tensor 4 --batch 8 --output 20";
+    let ran = folder.run(&format!("{serve} --input 2000"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    // 36 blocks of 8 states of 128 x 128 x 4 B and 3 tokens of 2048 channels.
+    assert!(
+        ran.stdout.contains("states      18.4 MiB for each sequence, whatever its length"),
+        "{}",
+        ran.stdout
+    );
+    assert!(
+        ran.stdout.lines().any(|line| line.starts_with("states ") && !line.contains("MiB")),
+        "{}",
+        ran.stdout
+    );
+    let plan = "plan --model bamba-9b --cluster dgx-h100 --seq 4096 --global-batch 64 --out plan.toml";
+    let ran = folder.run(plan);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
+    let ran = folder.run("simulate plan.toml");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let ran = folder.run("run plan.toml --steps 1");
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    assert_eq!(ran.stderr.trim().lines().count(), 1, "{}", ran.stderr);
+}

@@ -318,6 +318,24 @@ fn block(plan: &Plan, block: &Block) -> Result<(), RunError> {
             "given".into(),
             "it has queries, keys and values only",
         ),
+        (
+            attention.recurrence.is_none(),
+            "model.blocks.attention.recurrence",
+            "given".into(),
+            "it has attention over keys and values only",
+        ),
+        (
+            attention.indexer.is_none(),
+            "model.blocks.attention.indexer",
+            "given".into(),
+            "it has attention to all keys or a window only",
+        ),
+        (
+            !attention.output_gate,
+            "model.blocks.attention.output_gate",
+            "true".into(),
+            "it has no gate behind attention",
+        ),
         (!attention.qk_norm, "model.blocks.attention.qk_norm", "true".into(), "it has no norms there"),
         (
             rotated.is_multiple_of(2),

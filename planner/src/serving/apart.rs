@@ -45,6 +45,6 @@ pub(super) fn kv_move(instance: &Instance, tokens: usize) -> Seconds {
         gpus if gpus > 1 => 1,
         _ => return Seconds::ZERO,
     };
-    let bytes = tokens as f64 * instance.memory.token;
+    let bytes = tokens as f64 * instance.memory.token + instance.memory.sequence;
     collective_time(CollectiveKind::SendReceive, bytes, &[0, from], cluster)
 }

@@ -1,5 +1,6 @@
 //! What is asked: a call of a kernel with its shapes, and the figures of the GPU that it runs on.
 
+use super::{Convolution, SparseAttention, StateDecode, StatePrefill};
 use std::fmt;
 use trainwright_spec::cluster::{Cluster, Generation, Gpu};
 use trainwright_spec::library;
@@ -23,6 +24,14 @@ pub enum Call {
     AllReduce(AllReduce),
     /// Tokens to their experts on the GPUs of a node, or back.
     Exchange(Exchange),
+    /// Prompts through the states of linear attention or Mamba-2.
+    StatePrefill(StatePrefill),
+    /// One new token of each sequence through its states.
+    StateDecode(StateDecode),
+    /// The convolution before the states.
+    Convolution(Convolution),
+    /// Sparse latent attention with its projections.
+    Sparse(SparseAttention),
 }
 
 /// (m × k) · (k × n): activations times weights.
@@ -203,6 +212,10 @@ impl fmt::Display for Call {
                 call.expert_parallel,
                 call.operands.name
             ),
+            Call::StatePrefill(call) => call.fmt(f),
+            Call::StateDecode(call) => call.fmt(f),
+            Call::Convolution(call) => call.fmt(f),
+            Call::Sparse(call) => call.fmt(f),
             Call::AllReduce(AllReduce { gpus, message }) => write!(f, "{gpus} GPUs, {} bytes", message.get()),
             Call::Exchange(call) => write!(
                 f,

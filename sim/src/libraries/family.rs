@@ -1,10 +1,13 @@
 //! Families of kernels: every formula, and which one counts for a call.
 
-use super::{Call, Chip, Family, Parts, all_reduce, decode, exchange, experts, latent, prefill, product};
+use super::{
+    Call, Chip, Family, Parts, all_reduce, decode, exchange, experts, latent, prefill, product, recurrent,
+    sparse,
+};
 use trainwright_spec::precision::Precision;
 
 /// Every family.
-pub static FAMILIES: [&Family; 7] = [
+pub static FAMILIES: [&Family; 13] = [
     &product::FAMILY,
     &decode::FAMILY,
     &prefill::FAMILY,
@@ -12,6 +15,12 @@ pub static FAMILIES: [&Family; 7] = [
     &experts::FAMILY,
     &all_reduce::FAMILY,
     &exchange::FAMILY,
+    &recurrent::PREFILL,
+    &recurrent::DECODE,
+    &recurrent::CONVOLUTION,
+    &recurrent::CONVOLUTION_STEP,
+    &sparse::DECODE,
+    &sparse::PREFILL,
 ];
 
 /// The family of that name; `None` if there is none.
@@ -30,6 +39,12 @@ impl Call {
             Call::Experts(_) => &experts::FAMILY,
             Call::AllReduce(_) => &all_reduce::FAMILY,
             Call::Exchange(_) => &exchange::FAMILY,
+            Call::StatePrefill(_) => &recurrent::PREFILL,
+            Call::StateDecode(_) => &recurrent::DECODE,
+            Call::Convolution(call) if call.step => &recurrent::CONVOLUTION_STEP,
+            Call::Convolution(_) => &recurrent::CONVOLUTION,
+            Call::Sparse(call) if call.prompt => &sparse::PREFILL,
+            Call::Sparse(_) => &sparse::DECODE,
         }
     }
 
@@ -43,7 +58,10 @@ impl Call {
             Call::Latent(latent) => latent.cache.name,
             Call::Experts(experts) => experts.operands.name,
             Call::Exchange(exchange) => exchange.element.name,
-            Call::AllReduce(_) => "bfloat16",
+            Call::AllReduce(_) | Call::StatePrefill(_) | Call::StateDecode(_) | Call::Convolution(_) => {
+                "bfloat16"
+            }
+            Call::Sparse(sparse) => sparse.operands.name,
         }
     }
 
@@ -61,6 +79,10 @@ impl Call {
             Call::Experts(experts) => experts::parts(experts, chip, coefficients),
             Call::Exchange(exchange) => exchange::parts(exchange, chip, coefficients),
             Call::AllReduce(call) => all_reduce::parts(call, chip, coefficients),
+            Call::StatePrefill(call) => recurrent::prefill(call, chip, coefficients),
+            Call::StateDecode(call) => recurrent::decode(call, chip, coefficients),
+            Call::Convolution(call) => recurrent::convolution(call, chip, coefficients),
+            Call::Sparse(call) => sparse::parts(call, chip, coefficients),
         }
     }
 }

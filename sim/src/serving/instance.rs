@@ -83,7 +83,10 @@ impl<'a> Instance<'a> {
     pub fn most_memory(&self, served: &Served) -> Bytes {
         let blocks = served.samples.iter().map(|sample| sample.blocks).max().unwrap_or(0);
         let tokens = blocks * self.limits.block / self.steps.plan().attention_data.max(1);
-        self.memory.weights + self.memory.working + tokens as f64 * self.memory.token
+        let running = served.samples.iter().map(|sample| sample.running).max().unwrap_or(0);
+        let sequences = running.div_ceil(self.steps.plan().attention_data.max(1));
+        let states = sequences as f64 * self.memory.sequence;
+        self.memory.weights + self.memory.working + tokens as f64 * self.memory.token + states
     }
 }
 

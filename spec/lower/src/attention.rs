@@ -2,11 +2,13 @@
 
 use crate::attention_core::core;
 use crate::elementwise::norm;
+use crate::indexer::indexer;
 use crate::linear::{column, replicated, replicated_of_kept_input, row};
+use crate::mixer::mixer;
 use crate::part::{Part, Role};
 use crate::shape::Shape;
 use crate::step::Step;
-use trainwright_spec::model::{Attention, Latent};
+use trainwright_spec::model::{Attention, Latent, Mask};
 use trainwright_spec::plan::Piece;
 use trainwright_spec::program::Module;
 use trainwright_spec::tensor::Input;
@@ -34,14 +36,18 @@ impl RankShare {
 
 /// All parts of an attention layer, from its norm's output to its output. `leaves` as for `row`.
 pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leaves: bool) -> Vec<Part> {
+    if let Some(recurrence) = &attention.recurrence {
+        return mixer(shape, attention, recurrence, input, leaves);
+    }
     let share = RankShare::of(shape, attention);
+    let gate = if attention.output_gate { share.query } else { 0 };
     let mut parts = match &attention.latent {
         None => vec![
             column(
                 shape,
                 "qkv",
                 input,
-                [shape.hidden, share.query + share.key + share.value],
+                [shape.hidden, share.query + gate + share.key + share.value],
                 attention.qkv_bias,
             )
             .named(Module::Qkv),
@@ -66,12 +72,27 @@ pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leav
         }
         parts.push(part.named(Module::Rotary));
     }
-    let mut core = core(shape, attention);
+    if let Some(picks) = &attention.indexer {
+        parts.extend(indexer(shape, attention, picks));
+    }
+    // Picked keys take as many products as a window of as many.
+    let mask = attention.indexer.as_ref().map_or(attention.mask, |picks| Mask::Window(picks.keys));
+    let mut core = core(shape, &Attention { mask, ..attention.clone() });
     if attention.latent.is_some() {
         core.join(Piece::UpProjection, Role::Reads, core_inputs(shape, &share));
     }
     parts.push(core);
     let width = share.heads * attention.value_head_dim;
+    if attention.output_gate {
+        // What it multiplies is kept, and the gate before its sigmoid.
+        let size = shape.activations(shape.tokens() * width);
+        parts.push(Part {
+            forward: vec![Step::streaming("output gate", 2.0 * size, size)],
+            backward: vec![Step::streaming("output gate", 3.0 * size, 2.0 * size)],
+            kept: 2.0 * size,
+            ..Part::default()
+        });
+    }
     let mut joined = row(shape, "projection", leaves, width, shape.hidden);
     if let Some(element) = &shape.stack.kept_attention_output_element
         && shape.precision.quantisation().is_some()

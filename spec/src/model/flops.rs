@@ -81,11 +81,26 @@ impl Block {
 /// 2 h (a d + k (d + e) + a e), with a query heads, k key and value heads, d and e the widths of a key and of a value;
 /// with latent attention of ranks q and c and rotary width r:
 /// 2 (h q + q a d + h (c + r) + c a (d − r + e) + a e h).
+///
+/// An output gate adds 2 h a d; an indexer of i heads of width j, from queries of width u, 2 (u i j + h j + h i). With a state
+/// there are k query and key heads and a heads of values, gates of these and g gates of the state:
+/// 2 h (2 k d + 2 a e + g a + a e).
 fn projection_flops(attention: &Attention, hidden: f64) -> f64 {
     let (heads, kv_heads) = (attention.heads as f64, attention.kv_heads as f64);
     let (key, value) = (attention.head_dim as f64, attention.value_head_dim as f64);
+    if let Some(recurrence) = &attention.recurrence {
+        let gates = recurrence.rule.gates() as f64;
+        return 2.0 * hidden * (2.0 * kv_heads * key + 3.0 * heads * value + gates * heads);
+    }
+    let indexer = attention.indexer.as_ref().map_or(0.0, |indexer| {
+        let from =
+            attention.latent.as_ref().and_then(|latent| latent.query_rank).map_or(hidden, |rank| rank as f64);
+        let (heads, width) = (indexer.heads as f64, indexer.head_dim as f64);
+        2.0 * (from * heads * width + hidden * (width + heads))
+    });
+    let gate = if attention.output_gate { heads * key } else { 0.0 };
     let inputs = match &attention.latent {
-        None => hidden * (heads * key + kv_heads * (key + value)),
+        None => hidden * (heads * key + gate + kv_heads * (key + value)),
         Some(latent) => {
             let (rank, rotary) = (latent.kv_rank as f64, latent.rotary_head_dim as f64);
             let queries = match latent.query_rank {
@@ -95,13 +110,26 @@ fn projection_flops(attention: &Attention, hidden: f64) -> f64 {
             queries + hidden * (rank + rotary) + rank * heads * (key - rotary + value)
         }
     };
-    2.0 * (inputs + heads * value * hidden)
+    indexer + 2.0 * (inputs + heads * value * hidden)
 }
 
 /// FLOPs per sequence of the scores and of the weighted sum of the values: 2 a (d + e) for each pair of a query and a key.
+///
+/// An indexer of i heads of width j adds 2 i j for each pair; of these pairs the attention itself has as many as with a window
+/// of the picked keys. With a state: f a d e for each token (`Rule::flops`), as if token by token.
 fn core_flops(attention: &Attention, seq: usize, count: AttentionCount) -> f64 {
     let widths = (attention.head_dim + attention.value_head_dim) as f64;
-    2.0 * attention.heads as f64 * widths * counted_pairs(attention.mask, seq, count)
+    if let Some(recurrence) = &attention.recurrence {
+        let state = (attention.head_dim * attention.value_head_dim) as f64;
+        return seq as f64 * recurrence.rule.flops() * attention.heads as f64 * state;
+    }
+    let mut pairs = counted_pairs(attention.mask, seq, count);
+    let mut indexed = 0.0;
+    if let Some(indexer) = &attention.indexer {
+        indexed = 2.0 * (indexer.heads * indexer.head_dim) as f64 * pairs;
+        pairs = pairs.min(counted_pairs(Mask::Window(indexer.keys), seq, count));
+    }
+    indexed + 2.0 * attention.heads as f64 * widths * pairs
 }
 
 /// Pairs of a query and a key that count in a sequence of s tokens.

@@ -5,9 +5,11 @@
 //! Sizes that every real file states have no default; what stands for other missing keys is what the `transformers`
 //! library, version 5, takes.
 
+mod bamba;
 mod bert;
 mod bloom;
 mod config;
+mod deci;
 mod deepseek;
 mod falcon;
 mod gemma;
@@ -21,9 +23,13 @@ mod llama4;
 mod minimax;
 mod mixtral;
 mod nemotron;
+mod olmo2;
 mod opt;
+mod palm;
 mod parts;
+mod phi3;
 mod qwen;
+mod qwen_hybrid;
 mod t5;
 
 use super::Model;
@@ -39,10 +45,13 @@ struct Family {
 }
 
 const FAMILIES: &[Family] = &[
+    Family { model_type: "bamba", read: bamba::read },
     Family { model_type: "bert", read: bert::read },
     Family { model_type: "bloom", read: bloom::read },
+    Family { model_type: "deci", read: deci::read },
     Family { model_type: "deepseek_v2", read: deepseek::read },
     Family { model_type: "deepseek_v3", read: deepseek::read },
+    Family { model_type: "deepseek_v32", read: deepseek::read },
     Family { model_type: "falcon", read: falcon::read },
     // The `model_type` of falcon-7b and falcon-40b before the family had a name.
     Family { model_type: "RefinedWeb", read: falcon::read_refined_web },
@@ -50,6 +59,7 @@ const FAMILIES: &[Family] = &[
     Family { model_type: "gemma", read: gemma::read_first },
     Family { model_type: "gemma2", read: gemma::read_second },
     Family { model_type: "gemma3_text", read: gemma::read_third },
+    Family { model_type: "glm_moe_dsa", read: deepseek::read },
     Family { model_type: "gpt2", read: gpt2::read },
     Family { model_type: "gpt_neox", read: gpt_neox::read },
     Family { model_type: "gpt_oss", read: gpt_oss::read },
@@ -61,11 +71,17 @@ const FAMILIES: &[Family] = &[
     Family { model_type: "mistral", read: llama::read_mistral },
     Family { model_type: "mixtral", read: mixtral::read },
     Family { model_type: "nemotron", read: nemotron::read },
+    Family { model_type: "olmo2", read: olmo2::read },
     Family { model_type: "opt", read: opt::read },
+    Family { model_type: "palm", read: palm::read },
+    Family { model_type: "phi3", read: phi3::read },
     Family { model_type: "qwen2", read: qwen::read_second },
     Family { model_type: "qwen2_moe", read: qwen::read_second_experts },
     Family { model_type: "qwen3", read: qwen::read_third },
+    Family { model_type: "qwen3_5_moe_text", read: qwen_hybrid::read_experts },
+    Family { model_type: "qwen3_5_text", read: qwen_hybrid::read_dense },
     Family { model_type: "qwen3_moe", read: qwen::read_third_experts },
+    Family { model_type: "qwen3_next", read: qwen_hybrid::read_experts },
     Family { model_type: "t5", read: t5::read },
 ];
 

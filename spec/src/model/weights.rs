@@ -56,7 +56,8 @@ impl Weight {
     /// Whether it is added to what passes or scales it, element by element: norms, biases, positions. A grid of tensor
     /// ranks cuts it in one direction only.
     pub fn is_vector(&self) -> bool {
-        self.split == Split::Replicated || self.name.ends_with("bias")
+        self.split == Split::Replicated
+            || ["bias", "gain", "decay"].iter().any(|end| self.name.ends_with(end))
     }
 
     /// Elements that one of `tensor` ranks of the tensor axis holds, all copies together; each copy rounds up.

@@ -233,6 +233,10 @@ impl Plan {
         let parts = self.tensor_scheme().parts(&self.tensor_grid());
         for block in self.model.blocks.iter().map(|run| &run.block) {
             for attention in std::iter::once(&block.attention).chain(&block.cross_attention) {
+                if attention.recurrence.is_some() || attention.indexer.is_some() {
+                    unshared_sequence(&self.mesh, attention)?;
+                    continue;
+                }
                 let sizes = [self.micro_batch / parts.batch, self.job.sequence];
                 let layer = SharedAttention::of(attention, &parts, &self.mesh, sizes);
                 scheme.check(&layer, self.stack.attention).or_else(|Refusal { key, allowed }| {
@@ -324,6 +328,7 @@ fn check_model(model: &Model) -> Result<(), Fault> {
             must_count("model.blocks.block.attention.kv_heads", attention.kv_heads)?;
             must_count("model.blocks.block.attention.head_dim", attention.head_dim)?;
             must_count("model.blocks.block.attention.value_head_dim", attention.value_head_dim)?;
+            check_mixer(attention)?;
         }
         match &run.block.mlp {
             Mlp::Dense(mlp) => feed_forward(mlp)?,
@@ -336,6 +341,36 @@ fn check_model(model: &Model) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// Whether the sizes of a state or an indexer make sense.
+fn check_mixer(attention: &Attention) -> Result<(), Fault> {
+    if let Some(recurrence) = &attention.recurrence {
+        for (key, value, count) in recurrence.counts() {
+            if !count.allows(value as u64) {
+                let key = format!("model.blocks.block.attention.recurrence.{key}");
+                return bad(&key, value.to_string(), count.expected());
+            }
+        }
+        if !attention.heads.is_multiple_of(attention.kv_heads) {
+            let allowed = format!("it must divide the {} heads of the state", attention.heads);
+            return bad("model.blocks.block.attention.kv_heads", attention.kv_heads.to_string(), allowed);
+        }
+    }
+    let Some(indexer) = &attention.indexer else { return Ok(()) };
+    must_count("model.blocks.block.attention.indexer.heads", indexer.heads)?;
+    must_count("model.blocks.block.attention.indexer.head_dim", indexer.head_dim)?;
+    must_count("model.blocks.block.attention.indexer.keys", indexer.keys)
+}
+
+/// Whether sequences are whole on a rank, as states and indexers need them.
+fn unshared_sequence(mesh: &Mesh, attention: &Attention) -> Result<(), Fault> {
+    let what =
+        if attention.recurrence.is_some() { "blocks with a state" } else { "attention with an indexer" };
+    match mesh.context {
+        1 => Ok(()),
+        context => bad("mesh.context", context.to_string(), format!("the model has {what}: it must be 1")),
+    }
 }
 
 /// Whether the layers of `model` can be split over `tensor` ranks.

@@ -36,4 +36,6 @@ pub mod kineto;
 pub mod measured;
 pub mod nccl_tests;
 pub mod nsight;
+pub mod serving_commands;
 pub mod tensorboard;
+pub mod vllm_bench;

@@ -43,7 +43,8 @@ pub fn scaled(model: &Model, parameters: f64) -> Result<Model, String> {
         ));
     };
     let attention = &run.block.attention;
-    let narrow = model.embedding.width.is_some() || attention.latent.is_some();
+    let narrow =
+        model.embedding.width.is_some() || attention.latent.is_some() || attention.recurrence.is_some();
     if narrow || run.block.cross_attention.is_some() {
         return Err(format!("{} is not made of plain heads: it cannot be scaled", model.name));
     }

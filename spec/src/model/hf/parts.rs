@@ -117,6 +117,9 @@ pub fn attention(heads: usize, kv_heads: usize, head_dim: usize) -> Attention {
         output_bias: false,
         qk_norm: false,
         latent: None,
+        output_gate: false,
+        indexer: None,
+        recurrence: None,
     }
 }
 

@@ -43,7 +43,7 @@ pub fn read_third_experts(config: &Config) -> Result<Model, SpecError> {
     sparse(config, &decoder, attention, experts, masks)
 }
 
-fn third_attention(config: &Config, decoder: &Decoder) -> Result<Attention, SpecError> {
+pub(super) fn third_attention(config: &Config, decoder: &Decoder) -> Result<Attention, SpecError> {
     let bias = config.flag_or("attention_bias", false)?;
     Ok(Attention { qkv_bias: bias, output_bias: bias, qk_norm: true, ..decoder.attention.clone() })
 }

@@ -1,7 +1,7 @@
 //! The weight tensors of one block: norms, attention, feed-forward layer or experts.
 
 use super::{Split, Weight, norm_weights, sum};
-use crate::model::{Attention, Block, Experts, FeedForward, Latent, Mlp};
+use crate::model::{Attention, Block, Experts, FeedForward, Indexer, Latent, Mlp, Recurrence, Rule};
 
 impl Block {
     /// The weights of one block of a model whose residual stream is `hidden` wide.
@@ -64,10 +64,14 @@ const CROSS_ATTENTION: AttentionNames = AttentionNames {
 };
 
 fn attention_weights(a: &Attention, hidden: usize, names: &AttentionNames, weights: &mut Vec<Weight>) {
+    if let Some(recurrence) = &a.recurrence {
+        return recurrent_weights(a, recurrence, hidden, weights);
+    }
     match &a.latent {
         Some(latent) => latent_weights(a, latent, hidden, weights),
         None => {
-            let queries = a.heads.saturating_mul(a.head_dim);
+            let gated = if a.output_gate { 2 } else { 1 };
+            let queries = a.heads.saturating_mul(a.head_dim).saturating_mul(gated);
             let keys_values = a.kv_heads.saturating_mul(a.head_dim.saturating_add(a.value_head_dim));
             let by_head = Split::KeyValue { heads: a.kv_heads };
             weights.push(Weight::new(names.query, &[hidden, queries], Split::Tensor));
@@ -78,6 +82,10 @@ fn attention_weights(a: &Attention, hidden: usize, names: &AttentionNames, weigh
             }
         }
     }
+    if let Some(indexer) = &a.indexer {
+        let from = a.latent.as_ref().and_then(|latent| latent.query_rank).unwrap_or(hidden);
+        indexer_weights(indexer, from, hidden, weights);
+    }
     if a.qk_norm {
         let gain = Weight::new(names.qk_norm, &[a.head_dim], Split::Replicated);
         weights.push(Weight { copies: 2, ..gain });
@@ -86,6 +94,54 @@ fn attention_weights(a: &Attention, hidden: usize, names: &AttentionNames, weigh
     if a.output_bias {
         weights.push(Weight::new(names.output_bias, &[hidden], Split::Replicated));
     }
+}
+
+/// A mixer with a state: projections of queries, keys, values, an output gate and the gates of the state; a convolution over
+/// time; a decay and an offset for each head, Mamba-2 also a factor of the input; a norm of the output, of each head with a
+/// gain for all heads (gated delta rule) or of all columns (Mamba-2); the output projection. The norm's gain over all columns
+/// is divided as they are.
+fn recurrent_weights(a: &Attention, recurrence: &Recurrence, hidden: usize, weights: &mut Vec<Weight>) {
+    use Split::{Replicated, Tensor};
+    let by_head = Split::KeyValue { heads: a.kv_heads };
+    let (keys, values) = (a.key_columns(), a.value_columns());
+    weights.push(Weight::new("query and key", &[2, hidden, keys], by_head));
+    weights.push(Weight::new("value and gate", &[2, hidden, values], Tensor));
+    weights.push(Weight::new("state gates", &[recurrence.rule.gates(), hidden, a.heads], Tensor));
+    weights.push(Weight::new("key convolution", &[2, keys, recurrence.convolution], by_head));
+    weights.push(Weight::new("value convolution", &[values, recurrence.convolution], Tensor));
+    if recurrence.convolution_bias {
+        weights.push(Weight::new("key convolution bias", &[2, keys], by_head));
+        weights.push(Weight::new("value convolution bias", &[values], Tensor));
+    }
+    weights.push(Weight::new("state decay", &[a.heads], Tensor));
+    weights.push(Weight::new("state step bias", &[a.heads], Tensor));
+    match recurrence.rule {
+        Rule::GatedDelta => weights.push(Weight::new("state norm gain", &[a.value_head_dim], Replicated)),
+        Rule::Mamba2 => {
+            weights.push(Weight::new("state input gain", &[a.heads], Tensor));
+            weights.push(Weight::new("state norm gain", &[values], Tensor));
+        }
+    }
+    if a.qkv_bias {
+        weights.push(Weight::new("query and key bias", &[2, keys], by_head));
+        weights.push(Weight::new("value and gate bias", &[2, values], Tensor));
+        weights.push(Weight::new("state gates bias", &[recurrence.rule.gates(), a.heads], Tensor));
+    }
+    weights.push(Weight::new("attention output", &[values, hidden], Tensor));
+    if a.output_bias {
+        weights.push(Weight::new("attention output bias", &[hidden], Replicated));
+    }
+}
+
+/// The indexer of sparse attention, on every tensor rank: queries from the latent query, a key with a norm with gain and bias,
+/// a weight for each head.
+fn indexer_weights(indexer: &Indexer, from: usize, hidden: usize, weights: &mut Vec<Weight>) {
+    use Split::Replicated;
+    let Indexer { heads, head_dim, .. } = *indexer;
+    weights.push(Weight::new("indexer query", &[from, heads, head_dim], Replicated));
+    weights.push(Weight::new("indexer key", &[hidden, head_dim], Replicated));
+    weights.push(Weight::new("indexer key norm", &[2, head_dim], Replicated));
+    weights.push(Weight::new("indexer head weight", &[hidden, heads], Replicated));
 }
 
 /// Multi-head latent attention up to its output projection (arXiv 2405.04434, section 2.1 and appendix C): the

@@ -3,7 +3,7 @@
 use super::bad;
 use crate::adapters::{Adapter, Adapters, RANK, Target};
 use crate::cluster::Fault;
-use crate::model::{Mlp, Model};
+use crate::model::{Attention, Mlp, Model};
 use crate::plan::Plan;
 
 impl Plan {
@@ -38,9 +38,9 @@ pub fn adapters_allowed(adapters: &Adapters, model: &Model) -> Result<(), String
     let lacking = |target: &&Target| !found.iter().any(|adapter| adapter.target == **target);
     if let Some(target) = adapters.targets.iter().find(lacking) {
         let experts = model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_)));
-        let latent = model.blocks.iter().any(|run| run.block.attention.latent.is_some());
-        let reason = match (latent, experts) {
-            (true, _) => "; projections of latent attention and experts have no adapters",
+        let special = |attention: &Attention| attention.latent.is_some() || attention.recurrence.is_some();
+        let reason = match (model.attentions().any(special), experts) {
+            (true, _) => "; latent attention, mixers with a state and experts have no adapters",
             (false, true) => "; experts have no adapters",
             (false, false) => "",
         };

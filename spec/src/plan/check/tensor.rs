@@ -95,6 +95,9 @@ fn not_cut_by_a_grid(model: &Model) -> Option<&'static str> {
         (blocks().any(|block| matches!(block.mlp, Mlp::Experts(_))), "experts"),
         (has(|attention| attention.latent.is_some()), "latent attention"),
         (has(|attention| attention.qk_norm), "norms of queries and keys"),
+        (has(|attention| attention.recurrence.is_some()), "states"),
+        (has(|attention| attention.indexer.is_some()), "indexer"),
+        (has(|attention| attention.output_gate), "gate of attention's output"),
         (model.embedding.width.is_some(), "embedding of another width"),
         (model.head.transform || model.head.pooler, "head layers"),
     ];

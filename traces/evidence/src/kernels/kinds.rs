@@ -3,9 +3,12 @@
 use super::cells::Cells;
 use super::{NoCase, Work};
 use trainwright_sim::libraries::{
-    AllReduce, Call, Decode, Exchange, Experts, Latent, Operands, Prefill, Product,
+    AllReduce, Call, Convolution, Decode, Exchange, Experts, Latent, Operands, Prefill, Product,
+    SparseAttention, StateDecode, StatePrefill,
 };
 use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::model::Rule;
+use trainwright_spec::model::preset::preset;
 use trainwright_spec::units::Bytes;
 
 /// A kind of table.
@@ -20,8 +23,11 @@ pub struct Kind {
     pub call: fn(&Cells) -> Result<Work, NoCase>,
 }
 
+const STATE_COLUMNS: [&str; 7] =
+    ["phase", "batch_size", "seq_len", "d_conv", "num_k_heads", "num_v_heads", "kernel_source"];
+
 /// Every kind; the first that suits a row counts.
-pub static KINDS: [Kind; 8] = [
+pub static KINDS: [Kind; 11] = [
     Kind { name: "product", columns: &["gemm_dtype", "m", "n", "k"], is_of: |_| true, call: product },
     Kind {
         name: "decode attention",
@@ -34,6 +40,21 @@ pub static KINDS: [Kind; 8] = [
         columns: &["batch_size", "num_heads", "num_key_value_heads", "head_dim", "attn_dtype", "isl", "step"],
         is_of: |cells| cells.text("id").contains("prefil"),
         call: prefill,
+    },
+    Kind {
+        name: "sparse attention",
+        columns: &[
+            "architecture",
+            "gemm_type",
+            "kv_cache_dtype",
+            "num_heads",
+            "batch_size",
+            "isl",
+            "step",
+            "table",
+        ],
+        is_of: |cells| cells.text("table").starts_with("dsa_"),
+        call: sparse,
     },
     Kind {
         name: "latent attention",
@@ -66,6 +87,18 @@ pub static KINDS: [Kind; 8] = [
         columns: &["comm_backend", "phase", "comm_dtype", "ep_size", "hidden_size", "topk", "num_tokens"],
         is_of: |cells| cells.text("table") == "moe_a2a",
         call: exchange,
+    },
+    Kind {
+        name: "states",
+        columns: &STATE_COLUMNS,
+        is_of: |cells| cells.text("kernel_source").contains("delta_rule"),
+        call: states,
+    },
+    Kind {
+        name: "convolution",
+        columns: &STATE_COLUMNS,
+        is_of: |cells| cells.text("kernel_source").contains("conv1d"),
+        call: convolution,
     },
     Kind {
         name: "NCCL",
@@ -159,6 +192,36 @@ fn latent(cells: &Cells) -> Result<Work, NoCase> {
     }
 }
 
+/// A module with its projections, of a model of the catalog. `isl` tokens of each sequence are new; `step` are in the cache.
+fn sparse(cells: &Cells) -> Result<Work, NoCase> {
+    let name = match cells.text("architecture") {
+        "DeepseekV32ForCausalLM" => "deepseek-v3.2",
+        "GlmMoeDsaForCausalLM" => "glm-5",
+        other => {
+            let known = "DeepseekV32ForCausalLM, GlmMoeDsaForCausalLM";
+            return Err(NoCase::Unsupported(format!("`architecture` is {other}; known are {known}")));
+        }
+    };
+    if cells.text("kernel_source").contains("skip_indexer") {
+        return Err(NoCase::Unsupported(
+            "a layer without an indexer of its own takes another layer's keys".into(),
+        ));
+    }
+    let model = preset(name).expect("the catalog has it");
+    let attention = model.attentions().next().expect("it has blocks");
+    let operands = operands(cells, "gemm_type")?;
+    let cache = self::operands(cells, "kv_cache_dtype")?;
+    let call = SparseAttention::of(attention, model.hidden, cells.count("num_heads")?, operands, cache);
+    let call = call.expect("its attention has an indexer");
+    kernel(Call::Sparse(SparseAttention {
+        batch: cells.count("batch_size")?,
+        queries: cells.count("isl")?,
+        history: cells.maybe("step", 0.0)?.unwrap_or(0),
+        prompt: cells.text("table").contains("context"),
+        ..call
+    }))
+}
+
 fn experts(cells: &Cells) -> Result<Work, NoCase> {
     let distribution = cells.text("distribution");
     kernel(Call::Experts(Experts {
@@ -191,6 +254,46 @@ fn exchange(cells: &Cells) -> Result<Work, NoCase> {
         chosen: cells.count("topk")?,
         element: element.ok_or_else(unknown)?,
     }))
+}
+
+/// Tokens of a chunk in the kernels of the delta rule.
+const CHUNK: usize = 64;
+
+/// `seq_len` new tokens of each sequence, of prompts or one by one.
+fn states(cells: &Cells) -> Result<Work, NoCase> {
+    let [batch, heads, key_heads] =
+        ["batch_size", "num_v_heads", "num_k_heads"].map(|column| cells.count(column));
+    let [key_dim, value_dim] = ["head_k_dim", "head_v_dim"].map(|column| cells.count(column));
+    let (batch, heads, key_heads, key_dim, value_dim) = (batch?, heads?, key_heads?, key_dim?, value_dim?);
+    match cells.text("phase") {
+        "generation" => {
+            kernel(Call::StateDecode(StateDecode { batch, heads, key_heads, key_dim, value_dim }))
+        }
+        "context" => {
+            let queries = cells.count("seq_len")?;
+            let (chunk, rule) = (CHUNK, Rule::GatedDelta);
+            let call = StatePrefill { batch, heads, key_heads, key_dim, value_dim, queries, chunk, rule };
+            kernel(Call::StatePrefill(call))
+        }
+        other => Err(NoCase::Unsupported(format!("`phase` is {other}; known are context, generation"))),
+    }
+}
+
+/// Queries, keys and values of the delta rule, or inputs and both gates' groups of Mamba-2.
+fn convolution(cells: &Cells) -> Result<Work, NoCase> {
+    let channels = match cells.maybe("nheads", 1.0)? {
+        Some(heads) => {
+            heads * cells.count("head_dim")? + 2 * cells.count("n_groups")? * cells.count("d_state")?
+        }
+        None => {
+            2 * cells.count("num_k_heads")? * cells.count("head_k_dim")?
+                + cells.count("num_v_heads")? * cells.count("head_v_dim")?
+        }
+    };
+    let (sequences, width) = (cells.count("batch_size")?, cells.count("d_conv")?);
+    let step = cells.text("phase") == "generation";
+    let tokens = if step { sequences } else { sequences.saturating_mul(cells.count("seq_len")?) };
+    kernel(Call::Convolution(Convolution { tokens, sequences, channels, width, step }))
 }
 
 /// `message_size` counts elements of the whole message.

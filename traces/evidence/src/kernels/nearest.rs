@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use trainwright_sim::libraries::{Call, Chip};
 
 /// A sample of published tables, a file each.
-const TABLES: [&str; 7] = [
+const TABLES: [&str; 9] = [
     include_str!("../../../published/inference/gemm.csv"),
     include_str!("../../../published/inference/decode_attention.csv"),
     include_str!("../../../published/inference/prefill_attention.csv"),
@@ -13,6 +13,8 @@ const TABLES: [&str; 7] = [
     include_str!("../../../published/inference/moe.csv"),
     include_str!("../../../published/inference/custom_allreduce.csv"),
     include_str!("../../../published/inference/moe_all_to_all.csv"),
+    include_str!("../../../published/inference/linear_attention.csv"),
+    include_str!("../../../published/inference/sparse_attention.csv"),
 ];
 
 /// The measured calls of the sample.
@@ -77,6 +79,14 @@ fn sizes(call: &Call) -> Vec<f64> {
             call.tensor_parallel,
             call.expert_parallel,
         ]),
+        Call::StatePrefill(call) => {
+            counts(&[call.batch, call.heads, call.key_heads, call.key_dim, call.value_dim, call.queries])
+        }
+        Call::StateDecode(call) => {
+            counts(&[call.batch, call.heads, call.key_heads, call.key_dim, call.value_dim])
+        }
+        Call::Convolution(call) => counts(&[call.tokens, call.sequences, call.channels, call.width]),
+        Call::Sparse(call) => counts(&[call.batch, call.queries, call.history, call.heads, call.hidden]),
         Call::AllReduce(call) => vec![call.gpus as f64, call.message.get()],
         Call::Exchange(call) => counts(&[call.gpus, call.tokens, call.hidden, call.chosen]),
     }

@@ -100,6 +100,8 @@ mod tests {
             ("experts", 0.15),
             ("custom all-reduce", 0.11),
             ("token exchange", 0.14),
+            ("states", 0.16),
+            ("sparse attention", 0.13),
         ] {
             let median = median(kind);
             assert!(median < most, "{kind}: {median}, not below {most}");

@@ -97,6 +97,9 @@ impl Run {
             output_bias: !gated,
             qk_norm: false,
             latent: None,
+            output_gate: false,
+            indexer: None,
+            recurrence: None,
         };
         let block = Block::sequential(norm, attention, mlp);
         let position = if gated { Position::Rotary } else { Position::Learned(sequence) };

@@ -97,6 +97,9 @@ fn model(tables: &Tables, request: &Request, sequence: usize) -> Result<Model, S
         output_bias: bias,
         qk_norm,
         latent: None,
+        output_gate: false,
+        indexer: None,
+        recurrence: None,
     };
     let width = (ratio * hidden as f64) as usize;
     let mlp = FeedForward { width, gated, activation: Activation::Gelu, bias };

@@ -150,6 +150,9 @@ fn attention(request: &Request, given: &Arguments, hidden: usize) -> Result<Atte
         output_bias,
         qk_norm: norms,
         latent: None,
+        output_gate: false,
+        indexer: None,
+        recurrence: None,
     };
     let rotary_head_dim = given.count_or("--qk-pos-emb-head-dim", 64, HEAD_DIM)?;
     let latent = Latent {
