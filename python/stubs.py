@@ -88,7 +88,8 @@ def classes(name, schema, base="Record", more=()):
     for field, of in schema.get("properties", {}).items():
         if not field.isidentifier() or keyword.iskeyword(field) or (base != "Record" and field == "version"):
             continue
-        if base != "Record" and field == "fits":
+        # Those of dictionaries are not attributes.
+        if hasattr(dict, field) or (base != "Record" and field == "fits"):
             continue
         hint = type_of(f"{name}_{field}", of, inner)
         fields.append(f"{field}: {hint}" + ("" if field in required else "  # not always there"))

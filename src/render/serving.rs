@@ -157,13 +157,13 @@ impl Answer<'_> {
             };
             let (statistic, figure) = rate;
             let (_, of) = times.iter().find(|(name, _)| *name == figure)?;
-            let times: Vec<f64> =
-                served.requests.iter().filter_map(of).map(|time| 1e3 * time.get()).collect();
-            Some(match statistic {
+            let times: Vec<f64> = served.requests.iter().filter_map(of).map(Seconds::get).collect();
+            let time = match statistic {
                 "mean" => mean(&times),
                 "median" => quantile(&times, 0.5),
                 percentile => quantile(&times, percentile.strip_prefix('p')?.parse::<f64>().ok()? / 100.0),
-            })
+            };
+            Some(1e3 * time)
         };
         FIGURES.into_iter().filter_map(|key| Some((key, bench.figure(key)?, forecast(key)?))).collect()
     }

@@ -4,7 +4,7 @@ use crate::{Folder, Ran, small_plan};
 use serde_json::Value;
 
 /// A log of two DGX A100, with times that no forecast gives: 1 KiB in 100 µs, 1 MiB in 1000 µs.
-fn log() -> String {
+pub fn log() -> String {
     let ranks = (0..16).map(|rank| {
         format!(
             "#  Rank {rank:2} Group  0 Pid {} on node-{} device {} [0x0f] GPU\n",
@@ -144,7 +144,7 @@ fn a_log_is_compared_and_becomes_a_profile_that_everything_uses() {
     let compared = json(&folder, "--cluster dgx-a100:2 --log run.log");
     let measured: Vec<f64> =
         (0..2).map(|row| compared["sweeps"][0]["rows"][row]["measured_s"].as_f64().unwrap()).collect();
-    assert_eq!(measured, [100e-6, 1000e-6]);
+    assert_eq!(measured, [100.0 * 1e-6, 1000.0 * 1e-6]);
 
     // On a larger cluster of these nodes, the group of two nodes is the measured one.
     let of = |group: &str| {

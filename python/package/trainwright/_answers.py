@@ -213,7 +213,7 @@ CLASSES = {"plan": PlanAnswer, "simulate": SimulateAnswer, "predict": PredictAns
 #: Commands without JSON.
 PLAIN = {"export", "import", "compare", "profile", "show", "schema"}
 #: Commands that draw.
-DRAWN = {"plan", "simulate", "network", "what-if", "serve", "serve-plan"}
+DRAWN = {"plan", "simulate", "network", "what-if", "serve", "serve-plan", "curves"}
 
 
 def answer_class(command):
@@ -302,6 +302,7 @@ ROWS = {
     "what-if": point_rows,
     "simulate": lambda answer: [flat({key: value for key, value in answer["forecast"].items() if key != "report"})],
     "serve-plan": lambda answer: [flat(pool) for pool in answer["pools"]],
+    "curves": lambda answer: list(answer["runs"]),
     "fit": lambda answer: list(answer["factors"]),
 }
 

@@ -79,6 +79,7 @@ profile = function("profile", "Returns an answer with `text`, the table.", out="
 export = function("export", "Returns an answer with `text`, the file of the other tool.", out="-")
 import_plan = function("import", "Returns an answer with `text`, the plan's file.", out="-")
 import_plan.__name__ = import_plan.__qualname__ = "import_plan"
+curves = function("curves", "Returns an Answer; its `frame()` has a row for each run.")
 show = function("show", "Returns an answer with `text`.")
 
 

@@ -6,10 +6,10 @@
 //!                                                            aᵀ db = dB, xᵀ da = dA beside the sum of dx over the tensor axis
 //! ```
 
-use crate::linear::weight_gradient;
 use crate::part::Part;
 use crate::shape::Shape;
 use crate::step::{Half, Step, StepWork};
+use crate::weight_gradient::weight_gradient;
 use trainwright_spec::adapters::{Adapter, Beside};
 use trainwright_spec::model::weights::{Split, Weight};
 use trainwright_spec::program::{Does, Kernel, Value};

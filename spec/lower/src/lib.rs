@@ -62,6 +62,7 @@ mod stage;
 mod state;
 mod step;
 mod update;
+mod weight_gradient;
 
 pub use adapters::Frozen;
 pub use classes::simulated_ranks;

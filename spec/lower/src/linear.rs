@@ -4,6 +4,7 @@ use crate::adapters::{Weights, beside, freeze};
 use crate::part::Part;
 use crate::shape::Shape;
 use crate::step::{Half, Step};
+use crate::weight_gradient::{accumulation, of_weight, weight_gradient};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::precision::{Precision, Quantisation};
 use trainwright_spec::program::{Axis, Does, Grid, Value};
@@ -109,12 +110,6 @@ fn read_by_weight_gradient(backward: &mut [Step]) {
             step.half = Half::Weight;
         }
     }
-}
-
-/// A step of the half of backward that makes weights' gradients.
-fn of_weight(step: Step) -> Step {
-    let does = if step.is_kernel() { Does::WeightGradient } else { step.does };
-    Step { does, half: Half::Weight, ..step }
 }
 
 /// What a layer's products compute in.
@@ -250,27 +245,4 @@ fn restore(shape: &Shape, elements: usize) -> Option<Step> {
 /// Elements of `count` weights that are kept quantised.
 fn quantised(shape: &Shape, count: usize, inner: usize, outer: usize) -> u64 {
     if shape.precision.quantisation().is_some() { (count * inner * outer) as u64 } else { 0 }
-}
-
-/// The product that makes a weight's gradient, and the pass that adds it to the accumulated one unless the product
-/// does so itself.
-pub(crate) fn weight_gradient(
-    shape: &Shape,
-    module: &'static str,
-    count: usize,
-    size: [usize; 3],
-) -> impl Iterator<Item = Step> {
-    let product = Step::gemm(module, count, size, shape.precision.of_backward());
-    let steps = match shape.stack.fused_gradient_accumulation {
-        true => vec![product.added_to(shape.gradient_bytes())],
-        false => vec![product, accumulation(shape, count * size[0] * size[1])],
-    };
-    steps.into_iter().map(of_weight)
-}
-
-/// The pass that adds a gradient to the accumulated one.
-fn accumulation(shape: &Shape, elements: usize) -> Step {
-    let (gradient, elements) = (shape.gradient_bytes(), elements as f64);
-    let read = (shape.precision.storage_bytes() + gradient) * elements;
-    Step::streaming("accumulate gradient", read, gradient * elements)
 }

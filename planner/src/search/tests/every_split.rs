@@ -57,7 +57,8 @@ fn random_question(random: &mut Random) -> (String, Question) {
     question.pins.tensor = Some(tensor);
     question.pins.micro_batch = Some(random.of(&[1, 2]));
     question.pins.recompute = Some(Recompute::None);
-    let question = if blocks.is_multiple_of(4) { with_adapters(question, BaseFormat::Full) } else { question };
+    let question =
+        if blocks.is_multiple_of(4) { with_adapters(question, BaseFormat::Full) } else { question };
     let adapters = if question.job.adapters.is_some() { ", adapters" } else { "" };
     let name = format!(
         "{model}{adapters}, {blocks} blocks, vocabulary {vocab}, batch {batch}, {cluster}:{nodes}, tensor {tensor}, pipeline {pipeline}"
