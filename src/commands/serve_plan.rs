@@ -6,7 +6,7 @@ use crate::inputs::requests;
 use crate::progress::Bar;
 use crate::render::{json, serving_plan as page};
 use crate::{inputs, output};
-use trainwright_formats::serving_commands::{Command, Duty, Instance, NotExpressible};
+use trainwright_formats::serving_commands::{Command, Duty, Instance, NotExpressible, engines};
 use trainwright_pictures::plot::{chart_png, chart_svg};
 use trainwright_planner::serving::{
     Kind, LatencyLimits, Objective, Pool, Role, ServedFormats, ServingQuestion, Traffic, plan_serving,
@@ -22,6 +22,9 @@ pub fn run(arguments: &ServePlanArguments) -> Result<Outcome, CliError> {
     let files = [("--svg", &arguments.svg), ("--png", &arguments.png)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
     let question = question(arguments)?;
+    if arguments.commands {
+        have_commands(arguments)?;
+    }
     let draws = arguments.svg.is_some() || arguments.png.is_some();
     let bar = Bar::new();
     let verdict = plan_serving(&question, draws, &|done, all| bar.show("options", done, all));
@@ -39,6 +42,18 @@ pub fn run(arguments: &ServePlanArguments) -> Result<Outcome, CliError> {
         output::print(&answer.text())?;
     }
     Ok(if verdict.pools.is_empty() { Outcome::NothingFits } else { Outcome::Done })
+}
+
+/// Refuses engines without a command line, before anything is planned.
+fn have_commands(arguments: &ServePlanArguments) -> Result<(), CliError> {
+    let known: Vec<&str> = engines().collect();
+    match arguments.engines.iter().find(|engine| !known.contains(&engine.as_str())) {
+        None => Ok(()),
+        Some(engine) => {
+            let allowed = format!("with `--commands` it should be {}", known.join(", "));
+            Err(refuse("--engine", engine, allowed))
+        }
+    }
 }
 
 /// What starts an instance of each pool.

@@ -113,7 +113,7 @@ fn commands_start_each_pool_with_its_engine() {
     let ran = folder.run(&format!("{question} --commands --engine llama-cpp"));
     assert_eq!(ran.code, 2, "{}", ran.stdout);
     assert!(
-        ran.stderr.contains("engines with a command line are vllm-v1, vllm-v0, sglang, tensorrt-llm"),
+        ran.stderr.contains("with `--commands` it should be vllm-v1, vllm-v0, sglang, tensorrt-llm"),
         "{}",
         ran.stderr
     );
