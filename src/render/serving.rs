@@ -149,13 +149,12 @@ impl Answer<'_> {
             ("e2el_ms", |request| Some(request.latency())),
         ];
         let forecast = |key: &str| {
-            let rate = match key {
+            let (statistic, figure) = match key {
                 "request_throughput" => return Some(served.request_rate()),
                 "output_throughput" => return Some(served.output_rate()),
                 "total_token_throughput" => return Some(served.total_rate()),
                 key => key.split_once('_')?,
             };
-            let (statistic, figure) = rate;
             let (_, of) = times.iter().find(|(name, _)| *name == figure)?;
             let times: Vec<f64> = served.requests.iter().filter_map(of).map(Seconds::get).collect();
             let time = match statistic {
