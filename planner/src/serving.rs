@@ -84,7 +84,7 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// So many of them at a rate; all of a trace.
+    /// The number of requests at a rate; all of a trace.
     pub fn at_rate(&self, rate: f64, requests: usize) -> Load {
         match self {
             Traffic::Alike { input, output, cached } => {

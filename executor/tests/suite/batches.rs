@@ -27,7 +27,7 @@ impl Sequence {
         self.tokens.len() == self.prompt + self.answer
     }
 
-    /// Its next tokens, at most so many.
+    /// Its next tokens, at most `most` of them.
     fn part(&mut self, sequence: usize, most: usize) -> BatchPart {
         let first = self.computed;
         let tokens = self.tokens[first..].iter().copied().take(most).collect::<Vec<u32>>();

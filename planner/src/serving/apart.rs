@@ -35,8 +35,8 @@ fn changed(load: Load, change: impl Fn(&Request) -> Request) -> Load {
     }
 }
 
-/// How long the keys and values of so many tokens move to an instance of decode: every GPU receives its part at once, from another
-/// node where there is one.
+/// How long the keys and values of `tokens` tokens move to an instance of decode: every GPU receives its part at once, from
+/// another node where there is one.
 pub(super) fn kv_move(instance: &Instance, tokens: usize) -> Seconds {
     let cluster = instance.steps.cluster();
     let per_node = cluster.node.gpus.value;

@@ -14,7 +14,7 @@ use trainwright_spec::units::Seconds;
 const FINE: f64 = 1.02;
 /// No rate is larger, in requests a second.
 const MOST_RATE: f64 = 1e6;
-/// The arrivals of a simulation last so many times as long as a request takes alone, with what it may wait.
+/// Length of a simulation's arrivals over the time of a request alone, with what it may wait.
 const SPANS: f64 = 10.0;
 /// Requests of a simulation, at least and at most.
 const REQUESTS: [f64; 2] = [500.0, 50_000.0];

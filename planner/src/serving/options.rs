@@ -121,7 +121,7 @@ fn sizes(cluster: &Cluster) -> Vec<usize> {
     sizes
 }
 
-/// Tensor, pipeline, attention-data and expert ranks of an instance of so many GPUs.
+/// Tensor, pipeline, attention-data and expert ranks of an instance of this number of GPUs.
 fn degrees(model: &Model, cluster: &Cluster, gpus: usize) -> Vec<[usize; 4]> {
     let of_node = cluster.node.gpus.value;
     let experts = model.blocks.iter().find_map(|run| match &run.block.mlp {

@@ -186,7 +186,7 @@ fn chosen_to_bytes(chosen: &[ChosenToken]) -> Vec<u8> {
     chosen.iter().flat_map(words).flat_map(u32::to_le_bytes).collect()
 }
 
-/// The inverse of `chosen_to_bytes` of so many; `None` if the bytes are none.
+/// The inverse of `chosen_to_bytes` for `count` sequences; `None` if their lists are empty or of unequal lengths.
 fn chosen_from_bytes(bytes: &[u8], count: usize) -> Option<Vec<ChosenToken>> {
     let (words, []) = bytes.as_chunks::<4>() else { return None };
     let each = words.len() / count;
