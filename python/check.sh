@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the package in the dev profile, installs it in a virtual environment under target/, and runs its tests, the tutorial
-# and the Python lines of README.md. Needs python3 with venv, and a package index.
+# and the Python lines of README.md and docs/python.md. Needs python3 with venv, and a package index.
 set -euo pipefail
 cd "$(dirname "$0")"
 target="$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"

@@ -1,4 +1,4 @@
-"""Runs what documents show: the tutorial, and the session of README.md as it is printed.
+"""Runs what documents show: the tutorial, and the sessions of README.md and docs/python.md as they are printed.
 
 python documents.py          compares with what the documents show, ends with 1 at a difference
 python documents.py --write  writes the tutorial with its outputs
@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 
 HERE = Path(__file__).resolve().parent
 TUTORIAL = HERE / "tutorial.ipynb"
-README = HERE.parent / "README.md"
+PAGES = [HERE.parent / "README.md", HERE.parent / "docs" / "python.md"]
 
 
 def outputs(notebook):
@@ -39,13 +39,14 @@ def tutorial():
 
 
 def session():
-    """How many examples of README.md show something else than they print."""
-    text = README.read_text(encoding="utf-8")
-    blocks = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if ">>>" in block]
-    assert blocks, "README.md has no session"
+    """How many examples of the pages show something else than they print."""
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    for block in blocks:
-        runner.run(doctest.DocTestParser().get_doctest(block, {}, "README.md", str(README), 0))
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        blocks = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if ">>>" in block]
+        assert blocks, f"{page.name} has no session"
+        for block in blocks:
+            runner.run(doctest.DocTestParser().get_doctest(block, {}, page.name, str(page), 0))
     return runner.failures
 
 

@@ -26,7 +26,9 @@ pub use measure::{CalibrateArguments, TransportChoice, ValidateArguments};
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 pub use optimizer::OptimizerArguments;
 pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, TraceArguments};
-pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments, SchemaArguments};
+pub use reports::{
+    CompareArguments, CompletionsArguments, DoctorArguments, GoodputArguments, ManArguments, SchemaArguments,
+};
 pub use serve::ServeArguments;
 pub use serve_bench::ServeBenchArguments;
 pub use serve_plan::{Least, ServePlanArguments};
@@ -122,6 +124,8 @@ pub enum Command {
     Goodput(GoodputArguments),
     /// List what the catalog has, or print one entry of it with its sources
     Show(ShowArguments),
+    /// Say what this build can do on this machine: cores, memory, GPUs, libraries
+    Doctor(DoctorArguments),
     /// Print the JSON Schema of what a command prints with --json
     Schema(SchemaArguments),
     /// Print a script that completes arguments in a shell
@@ -139,6 +143,9 @@ pub struct PlanArguments {
     /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
+    /// Write the catalog's entries into the plan's file too, which then needs no catalog; without it they are names
+    #[arg(long)]
+    pub inline: bool,
     /// Pictures of the best plan's pipeline.
     #[command(flatten)]
     pub pictures: PictureArguments,

@@ -4,6 +4,7 @@ pub mod calibrate;
 mod chakra;
 pub mod compare;
 pub mod curves;
+pub mod doctor;
 pub mod export;
 pub mod fit;
 pub mod generate;
@@ -66,5 +67,6 @@ pub fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Completions(arguments) => shell::completions(&arguments),
         Command::Man(arguments) => shell::man(&arguments),
         Command::Show(arguments) => show::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
     }
 }

@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod compare;
 pub mod counts;
 pub mod curves;
+pub mod doctor;
 pub mod fit;
 pub mod forecast;
 pub mod generation;

@@ -9,7 +9,7 @@ use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::{Bytes, Seconds};
 
 const ROWS: &str = include_str!("../traces/published/collectives.csv");
-const README: &str = include_str!("../README.md");
+const PAGE: &str = include_str!("../docs/trust.md");
 
 /// Messages are large from here on, and small below the other.
 const LARGE: Bytes = Bytes::new(1e6);
@@ -355,17 +355,17 @@ fn twice_the_bytes_take_less_time_only_as_far_as_measured() {
     }
 }
 
-/// The figures of the README are those that these tests hold.
+/// The figures of `docs/trust.md` are those that these tests hold.
 #[test]
-fn the_readme_says_what_is_held_here() {
+fn the_page_says_what_is_held_here() {
     let judged: Vec<&PublishedTime> = published::collectives().collect();
     let machines: BTreeSet<&str> = judged.iter().map(|row| row.cluster.as_str()).collect();
     let thousands = |count: usize| match count {
         1000.. => format!("{},{:03}", count / 1000, count % 1000),
         _ => count.to_string(),
     };
-    let readme = README.replace('\n', " ");
-    let says = |text: &str| assert!(readme.contains(text), "the README does not say: {text}");
+    let page = PAGE.replace('\n', " ");
+    let says = |text: &str| assert!(page.contains(text), "docs/trust.md does not say: {text}");
     says(&format!("{} published measurements on {} machines", thousands(judged.len()), machines.len()));
     for (name, rows, median, p90) in OVERALL {
         let name = if name == "all" { "1 MB and more".into() } else { name.replace("all, ", "the same, ") };
@@ -378,7 +378,7 @@ fn the_readme_says_what_is_held_here() {
     says(&format!("why {} other rows are not judged", ROWS.lines().count() - 1 - judged.len()));
 }
 
-/// The overhead of a measuring method is known from one source alone, as the README says.
+/// The overhead of a measuring method is known from one source alone, as `docs/trust.md` says.
 #[test]
 fn each_method_is_of_one_source() {
     let mut sources: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();

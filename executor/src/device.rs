@@ -18,6 +18,7 @@ pub(crate) mod tensor;
 mod words;
 
 pub(crate) use cpu::Cpu;
+pub(crate) use cuda::{describe_gpus, describe_libraries};
 pub(crate) use current::CurrentDevice;
 pub use kinds::{AttentionBy, DEVICES, DeviceKind};
 pub(crate) use kinds::{BareDevices, GpuName, LocalRank, Opening};

@@ -62,7 +62,7 @@ pub use measure::calibrate::{
     Calibrated, Grid, Link, LinkKind, MeasuredGpus, Measuring, Over, Refused, calibrate, measure_gpus,
     network_work, on_machine, shared_gpus,
 };
-pub use measure::{MeasuredDevice, measure_ops, recording_cost};
+pub use measure::{Abilities, MeasuredDevice, abilities, measure_ops, recording_cost};
 pub use train::checkpoint::{abandon_checkpoints, last_checkpoint};
 pub use train::data::format::{DATA_FORMATS, DataFormat};
 pub use train::data::tokens::{DataFile, DataOptions, Tokens};

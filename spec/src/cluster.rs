@@ -149,6 +149,26 @@ pub struct Interconnect {
     pub in_switch: Option<InSwitchReduction>,
 }
 
+impl Interconnect {
+    /// Leaves the links among the first `kept` of a node's `gpus` GPUs. Each link keeps its bandwidth, of which a GPU
+    /// has fewer.
+    pub fn keep_first(&mut self, kept: usize, gpus: usize) {
+        let before = self.wiring.links(gpus);
+        if let Wiring::Pairs(pairs) = &mut self.wiring {
+            pairs.links.retain(|[a, b, _]| *a.max(b) < kept);
+            if self.links.is_some() {
+                // The bandwidth is of all links that a GPU has, whether the wiring uses them or not.
+                return;
+            }
+        }
+        let after = self.wiring.links(kept);
+        self.bandwidth.value = self.bandwidth.value * (after as f64 / before as f64);
+        if let (Wiring::Direct, Some(links)) = (&self.wiring, &mut self.links) {
+            links.value = links.value * after / before;
+        }
+    }
+}
+
 /// The kind of a link between GPUs as the library of collectives sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -6,6 +6,7 @@ mod named;
 mod offload;
 mod recompute;
 mod schedule_choice;
+mod short;
 
 pub use crate::limits::MOST;
 pub use check::{

@@ -1,4 +1,4 @@
-//! Arguments of `compare`, `goodput`, `completions` and `man`.
+//! Arguments of `compare`, `goodput`, `doctor`, `schema`, `completions` and `man`.
 
 use super::{CalibrationArgument, MOST, TraceArguments};
 use clap::Args;
@@ -39,6 +39,14 @@ pub struct GoodputArguments {
     /// How long it takes to train so many tokens, such as 15T
     #[arg(long, value_name = "TOKENS", value_parser = amount)]
     pub tokens: Option<f64>,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,

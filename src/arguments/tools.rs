@@ -57,6 +57,9 @@ pub struct ImportArguments {
     /// Write the plan to this TOML file; `-` is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     pub out: String,
+    /// Write the catalog's entries into the plan's file too, which then needs no catalog; without it they are names
+    #[arg(long)]
+    pub inline: bool,
 }
 
 fn exporters() -> PossibleValuesParser {

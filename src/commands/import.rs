@@ -31,7 +31,8 @@ pub fn run(arguments: &ImportArguments) -> Result<Outcome, CliError> {
     if !imported.assumed.is_empty() {
         output::remark(&format!("assumed: {}", imported.assumed.join(", ")));
     }
-    let text = imported.plan.to_toml();
+    let plan = &imported.plan;
+    let text = if arguments.inline { plan.to_toml() } else { plan.to_short_toml() };
     output::save("--out", &arguments.out, text)?;
     Ok(Outcome::Done)
 }

@@ -67,7 +67,10 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
         Verdict::Found(mut found) => {
             found.ranked.truncate(arguments.top);
             // The file first, so that a reader who closes standard output early does not lose it.
-            let written = output::save_given("--out", &arguments.out, || found.ranked[0].plan.to_toml());
+            let written = output::save_given("--out", &arguments.out, || {
+                let plan = &found.ranked[0].plan;
+                if arguments.inline { plan.to_toml() } else { plan.to_short_toml() }
+            });
             let written = written.and_then(|()| write_pictures(arguments, &question, &found));
             if !alone {
                 output::print(&answer(&question, &found, arguments)?)?;
@@ -111,10 +114,14 @@ fn write_pictures(arguments: &PlanArguments, question: &Question, found: &Found)
     if arguments.report.is_none() && !pictures::are_wanted(&arguments.pictures) {
         return Ok(());
     }
-    let best = &found.ranked[0].plan;
-    let (_, timeline) = forecast(best, &ClusterCosts::new(&best.cluster))?;
-    pictures::write(&arguments.pictures, best, &timeline)?;
-    output::save_given("--report", &arguments.report, || report::planned(question, found, &timeline))
+    let best = &found.ranked[0];
+    let given = arguments.question.calibration.as_deref();
+    let confidence = confidence_of(&best.plan, &best.forecast, given)?;
+    let (_, timeline) = forecast(&best.plan, &ClusterCosts::new(&best.plan.cluster))?;
+    pictures::write(&arguments.pictures, &best.plan, &timeline)?;
+    output::save_given("--report", &arguments.report, || {
+        report::planned(question, found, &confidence, &timeline)
+    })
 }
 
 fn answer(question: &Question, found: &Found, arguments: &PlanArguments) -> Result<String, CliError> {

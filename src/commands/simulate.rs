@@ -39,7 +39,9 @@ pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
     let confidence = confidence_of(&plan, &forecast, arguments.calibration.given())?;
     // The files first, so that a reader who closes standard output early does not lose them.
     let written = write_files(arguments, &plan, &timeline).and_then(|()| {
-        output::save_given("--report", &arguments.report, || report::simulated(&plan, &forecast, &timeline))
+        output::save_given("--report", &arguments.report, || {
+            report::simulated(&plan, &forecast, &confidence, &timeline)
+        })
     });
     let columns = arguments.width.unwrap_or_else(output::columns);
     if arguments.json {

@@ -4,9 +4,9 @@ use crate::arguments::Arguments;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use serde_json::{Map, Value, json};
 
-/// Commands that train, measure or serve on this machine, and those of a shell: they need a process of their own.
-const PROCESSES: [&str; 7] =
-    ["run", "generate", "calibrate", "validate", "serve-bench", "completions", "man"];
+/// Commands that train, measure, serve or look around on this machine, and those of a shell: they need a process of their own.
+const PROCESSES: [&str; 8] =
+    ["run", "generate", "calibrate", "validate", "serve-bench", "doctor", "completions", "man"];
 
 /// The commands that the library answers.
 pub fn commands() -> Vec<String> {

@@ -28,7 +28,7 @@ pub fn page(
     let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&wrap(&choices(plan), 0));
     page.push_str(&heading("Forecast of a step"));
-    page.push_str(&figures(plan, forecast, confidence));
+    page.push_str(&pairs(figures(plan, forecast, confidence)));
     if forecast.detail == Detail::Calls {
         let note = "The step has millions of ops and was simulated call by call: hidden communication is exact to \
                     a hundredth of the step, and simulated memory is without temporaries.";
@@ -70,9 +70,9 @@ pub fn tokens_per_s(forecast: &Forecast) -> String {
 /// Both ways in which people count it.
 pub fn mfu(forecast: &Forecast) -> String {
     format!(
-        "{} % (all attention scores counted), {} % (causal attention halved)",
-        percent(forecast.mfu_full_attention),
+        "{} % (causal attention halved), {} % (all attention scores counted)",
         percent(forecast.mfu_causal_attention),
+        percent(forecast.mfu_full_attention),
     )
 }
 
@@ -133,7 +133,8 @@ fn evidence(range: &Range) -> String {
     }
 }
 
-fn figures(plan: &Plan, forecast: &Forecast, confidence: &Confidence) -> String {
+/// Speed, memory and what both rest on: a name and its words each.
+pub fn figures(plan: &Plan, forecast: &Forecast, confidence: &Confidence) -> Vec<(&'static str, String)> {
     let mut figures = vec![("step time", forecast.step_time.to_string())];
     figures.extend(trust(forecast, confidence));
     figures.extend([
@@ -143,15 +144,15 @@ fn figures(plan: &Plan, forecast: &Forecast, confidence: &Confidence) -> String 
         (
             "model FLOPs",
             format!(
-                "{} (all attention scores counted), {} (causal attention halved)",
-                forecast.model_flops_full_attention, forecast.model_flops_causal_attention
+                "{} (causal attention halved), {} (all attention scores counted)",
+                forecast.model_flops_causal_attention, forecast.model_flops_full_attention
             ),
         ),
         ("hardware FLOPs", format!("{} (executed, recomputation included)", forecast.hardware_flops)),
         ("memory", fit(plan, forecast)),
     ]);
     figures.extend(forecast.node_memory.map(|node| ("host memory", offloaded(&node))));
-    pairs(figures)
+    figures
 }
 
 /// Where the time of a rank's step goes. Compute, exposed communication and bubble add up to the step.

@@ -26,12 +26,15 @@ pub fn page(
     let best = &found.ranked[0];
     let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&heading("Best plan"));
-    page.push_str(&headline(question, found, &confidence[0]));
+    page.push_str(&pairs(figures(question, found, &confidence[0])));
     page.push_str(&heading(&format!(
         "Best plans (memory in GiB of {}; bubble and exposed communication in % of the step)",
         gib(best.forecast.gpu_memory)
     )));
-    page.push_str(&ranking(question, &found.ranked));
+    let ranked = numbered(&found.ranked);
+    let (table, legend) = ranking(question, &ranked);
+    page.push_str(&table.text());
+    page.push_str(&wrap(&legend, 0));
     page.push_str(&tied(found));
     page.push_str(&heading("What limits them"));
     let limits: Vec<(String, String)> = found
@@ -131,7 +134,8 @@ fn power_of_ten(log10: f64) -> String {
     }
 }
 
-fn headline(question: &Question, found: &Found, confidence: &Confidence) -> String {
+/// What the best plan is and brings: a name and its words each.
+pub fn figures(question: &Question, found: &Found, confidence: &Confidence) -> Vec<(&'static str, String)> {
     let best = &found.ranked[0];
     let forecast = &best.forecast;
     let speed = format!(
@@ -151,7 +155,7 @@ fn headline(question: &Question, found: &Found, confidence: &Confidence) -> Stri
     ];
     lines.extend(trust(forecast, confidence));
     lines.retain(|(_, text)| !text.is_empty());
-    pairs(lines)
+    lines
 }
 
 /// How many nodes the best plan uses, and what all of them would give; `None` if it uses all.
@@ -222,13 +226,21 @@ fn tied(found: &Found) -> String {
     }
 }
 
-fn ranking(question: &Question, ranked: &[Ranked]) -> String {
-    let ranked: Vec<(usize, &Ranked)> = (1..).zip(ranked).collect();
+/// Plans with their places, from 1.
+pub fn numbered(ranked: &[Ranked]) -> Vec<(usize, &Ranked)> {
+    (1..).zip(ranked).collect()
+}
+
+/// The best plans, and what the columns of their table mean.
+pub fn ranking<'a>(
+    question: &Question,
+    ranked: &'a [(usize, &'a Ranked)],
+) -> (Table<'a, (usize, &'a Ranked)>, String) {
     let sharding =
         |plan: &Plan| if plan.data_sharding == "none" { "-".into() } else { plan.data_sharding.clone() };
     let some = |degree: fn(&Mesh) -> usize| ranked.iter().any(|(_, ranked)| degree(&ranked.plan.mesh) > 1);
     let (context, experts) = (some(|mesh| mesh.context), some(|mesh| mesh.expert));
-    let mut table = Table::of(&ranked).right("#", |(place, _)| place);
+    let mut table = Table::of(ranked).right("#", |(place, _)| place);
     let mut legend = String::new();
     if ranked.iter().any(|(_, ranked)| ranked.plan.cluster.nodes < question.cluster.nodes) {
         table = table.right("nodes", |(_, ranked)| ranked.plan.cluster.nodes);
@@ -276,23 +288,16 @@ fn ranking(question: &Question, ranked: &[Ranked]) -> String {
         let meaning: String = meaning;
         legend.push_str(&format!("{heading}: {meaning}; "));
     }
-    // The columns of further axes take the place of the second count of the scores.
-    if context || experts {
-        legend.push_str("MFU: % of the peak, only the attention scores counted that the mask lets through; sel: selective");
-    } else {
-        table = table.right("MFU", |(_, ranked)| percent(ranked.forecast.mfu_full_attention));
-        legend.push_str(
-            "MFU: % of the peak, all attention scores counted; causal: only those that the mask lets through; sel: selective",
-        );
-    }
-    let causal = if context || experts { "MFU" } else { "causal" };
+    legend.push_str(
+        "MFU: % of the peak, only the attention scores counted that the mask lets through; sel: selective",
+    );
+    // Further axes need the room.
     let memory = if context || experts { "mem" } else { "memory" };
     let communication = if context && experts { "comm" } else { "exposed" };
-    table
-        .right(causal, |(_, ranked)| percent(ranked.forecast.mfu_causal_attention))
+    table = table
+        .right("MFU", |(_, ranked)| percent(ranked.forecast.mfu_causal_attention))
         .right(memory, |(_, ranked)| gib(ranked.forecast.peak_memory))
         .right("bubble", |(_, ranked)| percent(ranked.forecast.report.mean.bubble_share))
-        .right(communication, |(_, ranked)| exposed(&ranked.forecast))
-        .text()
-        + &wrap(&legend, 0)
+        .right(communication, |(_, ranked)| exposed(&ranked.forecast));
+    (table, legend)
 }

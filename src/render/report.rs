@@ -1,16 +1,17 @@
 //! The answer of a command as one page for any browser.
 
 use super::compare::{self, Comparison};
-use super::forecast::{exposed, hfu, mfu, tokens_per_s};
+use super::forecast::{self, hfu, mfu, tokens_per_s};
+use super::plans;
 use super::table::Table;
 use super::what_if::{self, Page};
-use super::words::{choices, fit, gib, job_in_words, percent, recompute_cell};
+use super::words::{choices, fit, gib, job_in_words};
 use trainwright_lower::memory::RankMemory;
 use trainwright_pictures::html::{Bar, BarScale, Part, Section, TimelineData, page};
 use trainwright_pictures::plot::{Chart, chart_svg};
 use trainwright_planner::{Found, Question, Ranked};
 use trainwright_sim::Forecast;
-use trainwright_spec::mesh::Mesh;
+use trainwright_sim::likeness::Confidence;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Seconds};
 use trainwright_timeline::kinds::OpKind;
@@ -18,24 +19,26 @@ use trainwright_timeline::timeline::Timeline;
 use trainwright_whatif::answer::Answer;
 
 /// The page of `simulate`.
-pub fn simulated(plan: &Plan, forecast: &Forecast, timeline: &Timeline) -> String {
-    let mut sections =
-        vec![Section::Text(about(plan)), Section::Text(choices(plan)), figures(plan, forecast)];
+pub fn simulated(plan: &Plan, forecast: &Forecast, confidence: &Confidence, timeline: &Timeline) -> String {
+    let figures = words(&forecast::figures(plan, forecast, confidence));
+    let mut sections = vec![Section::Text(about(plan)), Section::Text(choices(plan)), figures];
     sections.extend(step(forecast, timeline));
     page(&title(plan), &sections)
 }
 
 /// The page of `plan`; `timeline` is the best plan's.
-pub fn planned(question: &Question, found: &Found, timeline: &Timeline) -> String {
+pub fn planned(question: &Question, found: &Found, confidence: &Confidence, timeline: &Timeline) -> String {
     let Question { model, cluster, job, stack, .. } = question;
     let best = &found.ranked[0];
+    let ranked = plans::numbered(&found.ranked);
+    let (table, legend) = plans::ranking(question, &ranked);
     let mut sections = vec![
         Section::Text(job_in_words(model, cluster, job, &stack.name)),
         Section::Heading("Best plan".into()),
-        Section::Text(choices(&best.plan)),
-        figures(&best.plan, &best.forecast),
-        Section::Heading("Comparison of plans".into()),
-        comparison(&found.ranked),
+        words(&plans::figures(question, found, confidence)),
+        Section::Heading(format!("Best plans, memory in GiB of {}", gib(best.forecast.gpu_memory))),
+        table.left("what limits it", |(_, ranked)| &ranked.limited_by).section(),
+        Section::Text(legend),
         Section::Text("Where a step goes, in the mean over ranks:".into()),
     ];
     let bar = |(index, ranked): (usize, &Ranked)| {
@@ -96,7 +99,7 @@ pub fn compared(of: &Comparison, forecast: &Forecast, timeline: &Timeline) -> St
     sections.extend(compare::notes(of).into_iter().map(Section::Text));
     let bar = |name: &str, index: usize| {
         let part = |(kind, times): (OpKind, [Option<Seconds>; 2])| {
-            Some(Part { name: format!("{kind}"), time: times[index]? })
+            Some(Part { name: format!("{kind}"), meaning: None, time: times[index]? })
         };
         let parts = compare::kinds(of).into_iter().filter_map(part);
         Bar { name: name.into(), parts: parts.collect() }
@@ -126,34 +129,18 @@ fn about(plan: &Plan) -> String {
 }
 
 fn figures(plan: &Plan, forecast: &Forecast) -> Section {
-    let rows = [
+    words(&[
         ("step time", forecast.step_time.to_string()),
         ("tokens/s", tokens_per_s(forecast)),
         ("MFU", mfu(forecast)),
         ("HFU", hfu(forecast)),
         ("memory", fit(plan, forecast)),
-    ];
-    Table::of(&rows).left("of a step", |(name, _)| name).left("", |(_, text)| text).section()
+    ])
 }
 
-fn comparison(ranked: &[Ranked]) -> Section {
-    let ranked: Vec<(usize, &Ranked)> = (1..).zip(ranked).collect();
-    let axes = |mesh: &Mesh| format!("{}×{}×{}", mesh.tensor, mesh.pipeline, mesh.data);
-    Table::of(&ranked)
-        .right("#", |(place, _)| place)
-        .right("TP×PP×DP", |(_, ranked)| axes(&ranked.plan.mesh))
-        .left("schedule", |(_, ranked)| &ranked.plan.schedule)
-        .right("stages per rank", |(_, ranked)| ranked.plan.virtual_stages)
-        .right("microbatch", |(_, ranked)| ranked.plan.micro_batch)
-        .left("shard", |(_, ranked)| &ranked.plan.data_sharding)
-        .left("recompute", |(_, ranked)| recompute_cell(ranked.plan.stages.iter()))
-        .right("step", |(_, ranked)| ranked.forecast.step_time)
-        .right("MFU %", |(_, ranked)| percent(ranked.forecast.mfu_causal_attention))
-        .right("memory GiB", |(_, ranked)| gib(ranked.forecast.peak_memory))
-        .right("bubble %", |(_, ranked)| percent(ranked.forecast.report.mean.bubble_share))
-        .right("exposed %", |(_, ranked)| exposed(&ranked.forecast))
-        .left("what limits it", |(_, ranked)| &ranked.limited_by)
-        .section()
+/// Names and their words.
+fn words(rows: &[(&'static str, String)]) -> Section {
+    Table::of(rows).left("of a step", |(name, _)| name).left("", |(_, text)| text).section()
 }
 
 /// Timeline, memory and the breakdown of each pipeline rank.

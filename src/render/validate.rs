@@ -10,7 +10,7 @@ use serde::Serialize;
 use trainwright_executor::{DeviceMemory, GraphUse, InUse, recording_cost};
 use trainwright_pictures::html::page as html_page;
 use trainwright_pictures::html::{Bar, BarScale, Section};
-use trainwright_pictures::picture::svg;
+use trainwright_pictures::picture::svg_pair;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Seconds};
 use trainwright_timeline::comparison::{Comparison, KindPair, Pair};
@@ -119,15 +119,16 @@ pub fn report(of: &Validated) -> String {
     // The two of a pipeline rank next to each other.
     let stages = bars.len() / 2;
     bars = (0..stages).flat_map(|stage| [bars[stage].clone(), bars[stages + stage].clone()]).collect();
+    let [forecast, run] = svg_pair([(expected, "forecast"), (measured, "measured")]);
     let sections = [
         Section::Text(title(plan)),
         figures(&figure_rows(compared)).section(),
         Section::Heading("Where the time of each pipeline rank goes".into()),
         Section::Bars(bars, BarScale::Common),
         Section::Heading("Forecast step".into()),
-        Section::Picture(svg(expected, "forecast")),
+        Section::Picture(forecast),
         Section::Heading(measured_step(of).into()),
-        Section::Picture(svg(measured, "measured")),
+        Section::Picture(run),
         Section::Heading("Ops by module and pass, in the mean over ranks".into()),
         ops(compared).section(),
     ];

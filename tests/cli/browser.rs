@@ -18,6 +18,40 @@ fn chromium(folder: &Folder, arguments: &[&str], file: &str) -> Option<String> {
     ran.filter(|ran| ran.status.success()).map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
+/// A page that shows another one in a frame of 400 pixels and says, in its title, how wide that one's content is and which
+/// colours its text has.
+const NARROW: &str =
+    "<!DOCTYPE html><title></title><iframe src=page.html width=400 height=2000 style='border:0'></iframe>
+<script>
+document.querySelector('iframe').onload = (event) => {
+  const inner = event.target.contentDocument, style = event.target.contentWindow.getComputedStyle(inner.body);
+  document.title = `${inner.documentElement.scrollWidth} | ${style.backgroundColor} | ${style.color}`;
+};
+</script>";
+
+/// Red, green and blue of `rgb(1, 2, 3)`, in the mean.
+fn brightness(colour: &str) -> f64 {
+    let numbers = colour.trim().trim_start_matches("rgb(").trim_end_matches(')').split(',');
+    numbers.map(|number| number.trim().parse::<f64>().unwrap()).sum::<f64>() / 3.0
+}
+
+/// Content stays within a narrow window, and text is dark on light or light on dark as the reader's system is set.
+fn check_narrow(folder: &Folder, command: &str) {
+    folder.write("narrow.html", NARROW);
+    for (dark, setting) in [(true, "--blink-settings=preferredColorScheme=0"), (false, "")] {
+        let arguments = ["--dump-dom", "--allow-file-access-from-files", setting];
+        let shown = chromium(folder, &arguments, "narrow.html").unwrap();
+        let title = shown.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next());
+        let [width, paper, ink] = title.unwrap().split(" | ").collect::<Vec<_>>()[..] else {
+            panic!("{command}: {title:?}")
+        };
+        assert!(width.parse::<usize>().unwrap() <= 400, "{command}: {width} pixels wide");
+        let (paper, ink) = (brightness(paper), brightness(ink));
+        let apart = if dark { ink - paper } else { paper - ink };
+        assert!(apart > 150.0, "{command}: text {ink} on {paper}, dark: {dark}");
+    }
+}
+
 #[test]
 fn reports_open_in_a_browser() {
     let folder = Folder::new();
@@ -54,6 +88,7 @@ fn reports_open_in_a_browser() {
         for part in parts {
             assert!(shown.contains(part), "{command}: {part}");
         }
+        check_narrow(&folder, command);
         // A picture of the page is more than white.
         let picture = format!("--screenshot={}", folder.path("page.png").display());
         chromium(&folder, &[&picture], "page.html").unwrap();

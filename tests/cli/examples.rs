@@ -1,4 +1,4 @@
-//! `docs/parallelism.md`, `docs/gpu.md` and the README say of the plans in `examples/plans` the same as the program.
+//! `docs/parallelism.md`, `docs/gpu.md` and `docs/using.md` say of the plans in `examples/plans` the same as the program.
 //!
 //! A table of a page whose first column is `change` belongs to the plan named above it. A row's changes are lines of
 //! the plan's file; its `step time` and `GiB`, or its `refused`, are what `simulate` answers to the plan with these lines.
@@ -16,7 +16,7 @@ use trainwright_spec::units::Seconds;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-const PAGES: [&str; 3] = ["README.md", "docs/parallelism.md", "docs/gpu.md"];
+const PAGES: [&str; 3] = ["docs/using.md", "docs/parallelism.md", "docs/gpu.md"];
 
 /// A row of a table: the plan it is about, its cells by column.
 struct Row {

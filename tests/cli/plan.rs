@@ -128,7 +128,15 @@ fn the_same_arguments_give_the_same_bytes() {
     assert_eq!(first.stdout, folder.run(SMALL).stdout);
     let toml = folder.run(&format!("{SMALL} --out -"));
     folder.run(&format!("{SMALL} --out best.toml"));
-    assert_eq!((toml.code, toml.stdout), (0, folder.read("best.toml")));
+    assert_eq!((toml.code, &toml.stdout), (0, &folder.read("best.toml")));
+    // The file names what the catalog has; with `--inline` it needs none, and is the same plan.
+    assert!(toml.stdout.starts_with("model = \"gpt2\"\ncluster = \"dgx-a100\"\n"), "{}", toml.stdout);
+    assert!(toml.stdout.lines().count() < 40, "{}", toml.stdout);
+    folder.run(&format!("{SMALL} --inline --out whole.toml"));
+    let [short, whole] =
+        ["best.toml", "whole.toml"].map(|file| folder.run(&format!("simulate {file} --json")).stdout);
+    assert_eq!(short, whole);
+    assert!(folder.read("whole.toml").contains("[cluster.node.gpu]"));
 }
 
 #[test]

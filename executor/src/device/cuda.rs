@@ -27,6 +27,7 @@ pub(super) use open::{
     count_gpus, gpu_of, open_bare_emulator, open_bare_gpu, open_emulator, open_gpu, require_emulator,
     require_fp8, require_gpu, require_nccl, shares_by_nccl,
 };
+pub(crate) use open::{describe_gpus, describe_libraries};
 
 use super::{Allocator, Columns, Device, DeviceMemory, DeviceSlice, Numbers, Product, Slice, SliceMut};
 use crate::device::host_buffers::return_buffer;

@@ -23,7 +23,7 @@ mod times;
 
 pub use gpus::{Link, LinkKind, MeasuredGpus, measure_gpus, shared_gpus};
 pub use machine::on_machine;
-pub(crate) use machine::today;
+pub(crate) use machine::{processor, today};
 pub use network::network_work;
 pub use robust::Refused;
 pub use slices::Grid;

@@ -6,7 +6,7 @@
 //! ```
 
 pub(crate) mod generate;
-mod host_memory;
+pub(crate) mod host_memory;
 mod messages;
 pub(crate) mod processes;
 mod rank_thread;

@@ -1,6 +1,6 @@
 //! A part of a cluster: what is left of it after GPUs are gone, as the planner's question needs it.
 
-use trainwright_spec::cluster::{Cluster, Fabric, Interconnect, Shape, Wiring};
+use trainwright_spec::cluster::{Cluster, Fabric, Shape};
 use trainwright_spec::sourced::Sourced;
 
 /// A cluster with that many of its GPUs, on as few nodes as have them and equally many on each; `None` if no such cluster can
@@ -19,8 +19,8 @@ pub fn part(cluster: &Cluster, gpus: usize) -> Option<Cluster> {
         let source = format!("{gpus} of the {all} GPUs of {}", cluster.name);
         part.node.gpus = Sourced::new(gpus / nodes, source);
         let node = &mut part.node;
-        join_fewer(&mut node.interconnect, [per_node, gpus / nodes]);
-        node.host.as_mut().into_iter().for_each(|host| join_fewer(host, [per_node, gpus / nodes]));
+        node.interconnect.keep_first(gpus / nodes, per_node);
+        node.host.as_mut().into_iter().for_each(|host| host.keep_first(gpus / nodes, per_node));
         // A profile holds for the number of GPUs with which it was measured.
         part.profile = None;
     }
@@ -31,16 +31,6 @@ pub fn part(cluster: &Cluster, gpus: usize) -> Option<Cluster> {
     is_valid(&part).then_some(part)
 }
 
-/// Leaves the links among the first `after` of `before` GPUs. Each link keeps its bandwidth, of which a GPU has fewer.
-fn join_fewer(interconnect: &mut Interconnect, [before, after]: [usize; 2]) {
-    let links = interconnect.wiring.links(before);
-    if let Wiring::Pairs(pairs) = &mut interconnect.wiring {
-        pairs.links.retain(|[a, b, _]| *a.max(b) < after);
-    }
-    let share = interconnect.wiring.links(after) as f64 / links as f64;
-    interconnect.bandwidth.value = interconnect.bandwidth.value * share;
-}
-
 /// Whether a file with that cluster would be accepted.
 fn is_valid(cluster: &Cluster) -> bool {
     toml::to_string(cluster).is_ok_and(|text| Cluster::from_toml(&text, &cluster.name).is_ok())
@@ -49,6 +39,7 @@ fn is_valid(cluster: &Cluster) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trainwright_spec::cluster::Wiring;
 
     #[test]
     fn a_part_has_equally_many_gpus_on_each_of_the_fewest_nodes() {
@@ -84,5 +75,14 @@ mod tests {
         assert_eq!(of(&part, 3), of(&whole, 4));
         let Wiring::Pairs(pairs) = &part.node.interconnect.wiring else { panic!("it has bridges") };
         assert_eq!(pairs.links, [[0, 1, 12]]);
+        // Four GPUs with 6 links to each of the others: a pair has 6 of a GPU's 18.
+        let mesh = self::part(&Cluster::from_name("alps-gh200:1").unwrap(), 2).unwrap().node.interconnect;
+        assert_eq!((mesh.bandwidth.value.get(), mesh.links.map(|links| links.value)), (150e9, Some(6)));
+        // A GPU has 18 links; eight have the bandwidth of those that join four.
+        let whole = Cluster::from_name("h200-nvl-8:1").unwrap();
+        let part = self::part(&whole, 4).unwrap().node.interconnect;
+        assert_eq!(part.bandwidth, whole.node.interconnect.bandwidth);
+        let Wiring::Pairs(pairs) = &part.wiring else { panic!("it has bridges") };
+        assert_eq!(pairs.links.len(), 6);
     }
 }

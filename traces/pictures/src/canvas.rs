@@ -5,27 +5,7 @@
 pub mod png;
 pub mod svg;
 
-/// Colour of text in pictures of pipelines.
-pub const INK: Colour = Colour([0x22; 3]);
-/// Colour of secondary text and of axes.
-pub const GREY: Colour = Colour([0x66; 3]);
-/// Colours of curves and sources, in this order; the first ones stay distinct with the common kinds of colour blindness.
-pub const COLOURS: [Colour; 10] = [
-    Colour([0, 90, 170]),
-    Colour([217, 95, 2]),
-    Colour([27, 158, 119]),
-    Colour([150, 80, 170]),
-    Colour([166, 118, 29]),
-    Colour([90, 90, 90]),
-    Colour([230, 60, 120]),
-    Colour([60, 180, 220]),
-    Colour([120, 160, 0]),
-    Colour([0, 0, 0]),
-];
-
-/// Red, green and blue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Colour(pub [u8; 3]);
+use crate::palette::Colour;
 
 /// A point: x and y.
 pub type Point = (f64, f64);

@@ -8,12 +8,17 @@
 //! A timeline's spans and memory stand in the page as JSON; `html/timeline.js` draws them. The same sections always give
 //! the same text.
 
+mod bars;
 mod data;
 
+pub use bars::{Bar, BarScale, Part};
+
+use crate::palette::page_variables;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
 use std::fmt::Write;
-use trainwright_spec::program::{Axis, Stream};
-use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
-use trainwright_timeline::report::{Report, TimeShares};
+use trainwright_spec::units::Bytes;
 use trainwright_timeline::timeline::Timeline;
 
 /// A part of a page.
@@ -38,33 +43,6 @@ pub enum Section {
     Timeline(TimelineData),
 }
 
-/// How long bars are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BarScale {
-    /// The longer the time, the longer.
-    Common,
-    /// All equally long: each shows the parts of its time.
-    Bar,
-}
-
-/// A bar of a breakdown.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Bar {
-    /// Its label.
-    pub name: String,
-    /// Its parts, from left to right.
-    pub parts: Vec<Part>,
-}
-
-/// A part of a bar.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Part {
-    /// The use of the time.
-    pub name: String,
-    /// How much.
-    pub time: Seconds,
-}
-
 /// A timeline as the page holds it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimelineData {
@@ -79,35 +57,6 @@ impl TimelineData {
     }
 }
 
-impl Bar {
-    /// The bar of a rank, or of the mean over ranks.
-    pub fn of(name: String, shares: &TimeShares) -> Bar {
-        let part = |name: &str, time: Picoseconds| Part { name: name.into(), time: Seconds::from(time) };
-        let mut parts = vec![part("compute", shares.compute)];
-        for axis in Axis::ALL {
-            parts
-                .push(part(&format!("exposed {}", axis.name()), shares.communication[axis as usize].exposed));
-        }
-        for (stream, time) in Stream::OFFLOAD.iter().zip(shares.offload) {
-            parts.push(part(&format!("exposed {}", stream.name()), time.exposed));
-        }
-        parts.push(part("bubble", shares.bubble));
-        parts.retain(|part| part.time > Seconds::ZERO);
-        Bar { name, parts }
-    }
-
-    /// The bars of a report, one for each pipeline rank's first rank.
-    pub fn of_ranks(report: &Report) -> Vec<Bar> {
-        let mut ranks: Vec<_> = report.ranks.iter().collect();
-        ranks.sort_by_key(|rank| (rank.pipeline_rank, rank.rank));
-        ranks.dedup_by_key(|rank| rank.pipeline_rank);
-        ranks
-            .iter()
-            .map(|rank| Bar::of(format!("pipeline rank {}", rank.pipeline_rank), &rank.time))
-            .collect()
-    }
-}
-
 /// The page.
 pub fn page(title: &str, sections: &[Section]) -> String {
     let mut body = String::new();
@@ -116,17 +65,35 @@ pub fn page(title: &str, sections: &[Section]) -> String {
             Section::Heading(text) => format!("<h2>{}</h2>\n", escape(text)),
             Section::Text(text) => format!("<p>{}</p>\n", escape(text)),
             Section::Table { headings, rows } => table(headings, rows),
-            Section::Bars(bars, scale) => self::bars(bars, *scale),
+            Section::Bars(bars, scale) => bars::bars(bars, *scale),
             Section::Picture(svg) => format!("<figure>{}</figure>\n", without_declaration(svg)),
             Section::Timeline(data) => timeline(data),
         });
     }
+    if sections.iter().any(|section| matches!(section, Section::Table { .. })) {
+        let _ = writeln!(body, "<script>{TABLES}</script>");
+    }
     let title = escape(title);
-    let style = include_str!("html/page.css");
+    let (variables, style, policy) = (page_variables(), include_str!("html/page.css"), policy());
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
-         <style>\n{style}</style>\n</head>\n<body>\n<h1>{title}</h1>\n{body}</body>\n</html>\n"
+         <style>\n{variables}{style}</style>\n</head>\n<body>\n<h1>{title}</h1>\n{body}</body>\n</html>\n"
+    )
+}
+
+/// The scripts of pages, between their tags.
+const TABLES: &str = include_str!("html/tables.js");
+const TIMELINE: &str = include_str!("html/timeline.js");
+
+/// What a browser lets the page do: run these scripts, known by their hashes, and nothing else; load nothing.
+fn policy() -> String {
+    let hash = |script: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(script)));
+    format!(
+        "default-src 'none'; style-src 'unsafe-inline'; script-src {} {}; base-uri 'none'; form-action 'none'",
+        hash(TABLES),
+        hash(TIMELINE)
     )
 }
 
@@ -149,59 +116,7 @@ fn table(headings: &[String], rows: &[Vec<String>]) -> String {
     )
 }
 
-/// Colours of the parts that most bars have, the same on every page and in the timeline.
-const KNOWN: [(&str, &str); 5] = [
-    ("compute", "#3f7fbf"),
-    ("exposed tensor", "#c0392b"),
-    ("exposed data", "#1b9e77"),
-    ("exposed pipeline", "#8e6bbf"),
-    ("bubble", "#d8d8d8"),
-];
-const OTHERS: [&str; 5] = ["#a6761d", "#e7298a", "#66a61e", "#17becf", "#e6ab02"];
-
-fn bars(bars: &[Bar], scale: BarScale) -> String {
-    let total = |bar: &Bar| bar.parts.iter().map(|part| part.time).sum::<Seconds>();
-    let longest = bars.iter().map(total).fold(Seconds::ZERO, Seconds::max);
-    let mut names: Vec<&str> = Vec::new();
-    for part in bars.iter().flat_map(|bar| &bar.parts) {
-        if !names.contains(&part.name.as_str()) {
-            names.push(&part.name);
-        }
-    }
-    // The bubble comes last.
-    names.sort_by_key(|name| *name == "bubble");
-    let colour = |name: &str| match KNOWN.iter().find(|(known, _)| *known == name) {
-        Some((_, colour)) => colour,
-        None => OTHERS[names.iter().position(|other| *other == name).unwrap_or(0) % OTHERS.len()],
-    };
-    let mut text = String::from("<div class=\"bars\">\n<p class=\"legend\">");
-    for name in &names {
-        let _ = write!(text, "<span><i style=\"background:{}\"></i>{}</span> ", colour(name), escape(name));
-    }
-    text.push_str("</p>\n");
-    for bar in bars {
-        let _ = write!(text, "<div class=\"bar\"><b>{}</b><div>", escape(&bar.name));
-        let full = match scale {
-            BarScale::Common => longest,
-            BarScale::Bar => total(bar),
-        };
-        for part in &bar.parts {
-            let share = if full > Seconds::ZERO { 100.0 * (part.time / full) } else { 0.0 };
-            let hint = format!("{}: {} ({:.1} %)", part.name, part.time, 100.0 * (part.time / total(bar)));
-            let _ = write!(
-                text,
-                "<i style=\"width:{share:.3}%;background:{}\" title=\"{}\"></i>",
-                colour(&part.name),
-                escape(&hint)
-            );
-        }
-        let _ = writeln!(text, "</div><em>{}</em></div>", total(bar));
-    }
-    text + "</div>\n"
-}
-
 fn timeline(data: &TimelineData) -> String {
-    let script = include_str!("html/timeline.js");
     format!(
         "<p class=\"hint\">{}</p>\n<div id=\"timeline\"><p class=\"tools\"><button data-zoom=\"2\">zoom in</button> \
          <button data-zoom=\"0.5\">zoom out</button> <button data-zoom=\"0\">all</button> \
@@ -209,7 +124,7 @@ fn timeline(data: &TimelineData) -> String {
          aria-label=\"What each rank does over time\"></canvas>\n<p class=\"legend\" id=\"legend\"></p>\n\
          <h3>Memory</h3>\n<canvas id=\"memory\" role=\"img\" aria-label=\"Memory of each rank over time\"></canvas>\n\
          <p class=\"legend\" id=\"ranks\"></p>\n<div id=\"tip\" hidden></div></div>\n\
-         <script type=\"application/json\" id=\"data\">{}</script>\n<script>\n{script}</script>\n",
+         <script type=\"application/json\" id=\"data\">{}</script>\n<script>{TIMELINE}</script>\n",
         escape(&data.note),
         // Inside a script nothing is escaped; only its end must not stand there.
         data.json.replace("</", "<\\/")
@@ -239,23 +154,12 @@ mod tests {
         assert!(text.contains("<title>&lt;x&gt;</title>"));
         assert!(text.contains("&lt;/title&gt;&lt;script&gt;"));
         assert!(text.contains("a &amp; &quot;b&quot;"));
-        assert!(!text.contains("<script>"), "nothing here needs a script");
+        assert_eq!(text.matches("<script>").count(), 1, "the page's own script, which sorts its table");
+        // A browser runs a script only if the page's policy has the hash of what stands between its tags.
+        let (_, rest) = text.split_once("<script>").unwrap();
+        let (script, _) = rest.split_once("</script>").unwrap();
+        let hash = STANDARD.encode(Sha256::digest(script));
+        assert!(text.contains(&format!("script-src 'sha256-{hash}'")));
         assert!(!text.contains("http://") && !text.contains("https://") && !text.contains("src="));
-    }
-
-    #[test]
-    fn bars_share_a_scale_or_have_one_each() {
-        let part = |name: &str, time: f64| Part { name: name.into(), time: Seconds::new(time) };
-        let bar = |name: &str, parts: Vec<Part>| Bar { name: name.into(), parts };
-        let both = [
-            bar("one", vec![part("compute", 1.0), part("bubble", 1.0)]),
-            bar("two", vec![part("compute", 4.0)]),
-        ];
-        assert!(bars(&both, BarScale::Bar).contains("width:50.000%;background:#d8d8d8"));
-        let text = bars(&both, BarScale::Common);
-        assert!(text.contains("width:25.000%;background:#3f7fbf"));
-        assert!(text.contains("width:25.000%;background:#d8d8d8"));
-        assert!(text.contains("width:100.000%"));
-        assert!(text.contains("bubble: 1.00 s (50.0 %)"));
     }
 }

@@ -12,6 +12,7 @@
 mod axis;
 mod canvas;
 pub mod html;
+pub mod palette;
 pub mod picture;
 pub mod plot;
 pub mod scatter;

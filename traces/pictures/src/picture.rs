@@ -19,8 +19,10 @@ mod memory;
 mod pipeline;
 
 use crate::axis::Axis;
-use crate::canvas::{self, Anchor, Canvas, Colour, Font, GREY, INK, Level, Point, Text};
+use crate::canvas::{self, Anchor, Canvas, Font, Level, Point, Text};
+use crate::palette::{Colour, GREY, INK};
 use pipeline::Pipeline;
+use trainwright_spec::units::Picoseconds;
 use trainwright_timeline::actions::rows;
 use trainwright_timeline::timeline::Timeline;
 
@@ -37,15 +39,21 @@ const STROKE: f64 = 0.8;
 
 /// Draws a timeline as an SVG document. The same timeline always gives the same text.
 pub fn svg(timeline: &Timeline, title: &str) -> String {
-    canvas::svg::document(&draw(timeline, title), title)
+    canvas::svg::document(&draw(timeline, title, timeline.duration), title)
+}
+
+/// Draws two timelines, each with its title, as SVG documents with one time axis: that of the longer one.
+pub fn svg_pair(timelines: [(&Timeline, &str); 2]) -> [String; 2] {
+    let longest = timelines.map(|(timeline, _)| timeline.duration).into_iter().max().unwrap_or_default();
+    timelines.map(|(timeline, title)| canvas::svg::document(&draw(timeline, title, longest), title))
 }
 
 /// Draws a timeline as a PNG file; its font is part of the program.
 pub fn png(timeline: &Timeline, title: &str) -> Vec<u8> {
-    canvas::png::file(&draw(timeline, title))
+    canvas::png::file(&draw(timeline, title, timeline.duration))
 }
 
-fn draw(timeline: &Timeline, title: &str) -> Canvas {
+fn draw(timeline: &Timeline, title: &str, longest: Picoseconds) -> Canvas {
     let rows = rows(timeline);
     let labels: Vec<String> = rows.iter().map(|&rank| timeline.ranks[rank].name()).collect();
     let peaks = memory::peaks(timeline, &rows);
@@ -53,8 +61,9 @@ fn draw(timeline: &Timeline, title: &str) -> Canvas {
         |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0) as f64 * CHARACTER * FONT_SIZE;
     let left = MARGIN + widest(&mut labels.iter().map(|label| label.chars().count())) + 8.0;
     let right = WIDTH - MARGIN - widest(&mut peaks.iter().map(|peak| peak.to_string().len())) - 6.0;
-    let duration = timeline.duration.0.max(1);
-    let frame = Frame { left, width: right - left, duration, axis: Axis::elapsed(duration) };
+    let end = timeline.duration.0.max(1);
+    let axis = Axis::elapsed(longest.0.max(end));
+    let frame = Frame { left, width: right - left, end, axis };
 
     let mut canvas = Canvas::new(WIDTH, 0.0);
     let pipeline = Pipeline::new(timeline, &rows);
@@ -86,8 +95,8 @@ fn draw(timeline: &Timeline, title: &str) -> Canvas {
 struct Frame {
     left: f64,
     width: f64,
-    /// In picoseconds, not zero.
-    duration: u64,
+    /// When the step ends, in picoseconds, not zero; the axis may go on.
+    end: u64,
     axis: Axis,
 }
 
@@ -142,7 +151,7 @@ fn legend(canvas: &mut Canvas, pipeline: &Pipeline, baseline: f64) {
     let mut x = MARGIN;
     for (color, name) in pipeline.legend() {
         canvas.rect(x, baseline - 10.0, 12.0, 12.0, color);
-        canvas.text(label((x + 17.0, baseline), Anchor::Start, name));
+        canvas.text(label((x + 17.0, baseline), Anchor::Start, &name));
         x += 17.0 + name.chars().count() as f64 * CHARACTER * FONT_SIZE + 18.0;
     }
     canvas.text(text((MARGIN, baseline + 18.0), Anchor::Start, LABEL, GREY, &pipeline.note()));

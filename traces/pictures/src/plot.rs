@@ -22,7 +22,8 @@ pub use serving::{ServingCurves, serving_png, serving_svg};
 pub use training::{TrainingCurves, training_png, training_svg};
 
 use crate::axis::{Axis, Unit};
-use crate::canvas::{self, COLOURS};
+use crate::canvas;
+use crate::palette::CURVES;
 use figure::{Figure, Panel};
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -90,7 +91,7 @@ impl SweepPlot {
                 panel("time", Unit::Time, &|(_, time)| time.get()),
             ],
             dots_on_lines: false,
-            colours: COLOURS.len(),
+            colours: CURVES.len(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Forecast against measured, both axes logarithmic, as an SVG document. The same points always give the same bytes.
 
 use crate::canvas::png::load_font;
-use crate::canvas::{COLOURS, Colour};
+use crate::palette::{CURVES, Colour, svg_style};
 use plotters::backend::SVGBackend;
 use plotters::chart::{ChartBuilder, SeriesLabelPosition};
 use plotters::drawing::{DrawingAreaErrorKind, IntoDrawingArea};
@@ -27,6 +27,8 @@ pub fn svg(scatter: &Scatter) -> String {
     load_font();
     let mut text = String::new();
     draw(scatter, &mut text).expect("drawing into memory with a registered font does not fail");
+    let start = text.find('>').map_or(0, |end| end + 1);
+    text.insert_str(start, &svg_style());
     text
 }
 
@@ -60,7 +62,7 @@ fn draw<'a>(scatter: &Scatter, text: &'a mut String) -> Drawn<'a> {
         chart.draw_series([PathElement::new(line, grey.stroke_width(if factor == 1.0 { 2 } else { 1 }))])?;
     }
     for (index, (name, points)) in scatter.sources.iter().enumerate() {
-        let Colour([red, green, blue]) = COLOURS[index % COLOURS.len()];
+        let Colour([red, green, blue]) = CURVES[index % CURVES.len()];
         let colour = RGBColor(red, green, blue);
         chart
             .draw_series(points.iter().map(|point| Circle::new(*point, 2, colour.mix(0.7).filled())))?

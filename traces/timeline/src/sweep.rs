@@ -51,19 +51,21 @@ impl Activities {
         Self::bit(activity).is_some_and(|bit| self.0 & (1 << bit) != 0)
     }
 
-    /// Whether nothing but kernels runs.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether data moves over an axis of the mesh.
-    pub fn communicates(self) -> bool {
-        self.0 & ((1 << Axis::ALL.len()) - 1) != 0
+    /// The first of them: axes come before copies and those before the processors; `None` if nothing but kernels runs.
+    pub fn first(self) -> Option<Activity> {
+        let axes = Axis::ALL.len();
+        match self.0.trailing_zeros() as usize {
+            axis if axis < axes => Some(Activity::Communication(Axis::ALL[axis])),
+            bit if bit == axes => Some(Activity::Copy(CopyDirection::ToHost)),
+            bit if bit == axes + 1 => Some(Activity::Copy(CopyDirection::FromHost)),
+            bit if bit == axes + 2 => Some(Activity::Host),
+            _ => None,
+        }
     }
 
     /// Whether the activity is the first of them: axes come before copies and those before the processors.
     pub fn is_first(self, activity: Activity) -> bool {
-        Self::bit(activity) == Some(self.0.trailing_zeros())
+        self.first() == Some(activity)
     }
 }
 

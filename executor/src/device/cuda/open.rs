@@ -81,6 +81,26 @@ pub(crate) fn count_gpus() -> usize {
     trainwright_kernels::cuda::driver::Gpu::count().unwrap_or(0)
 }
 
+/// The machine's GPUs in words, or why there are none.
+#[cfg(feature = "cuda")]
+pub(crate) fn describe_gpus() -> Result<Vec<String>, String> {
+    use trainwright_kernels::cuda::driver::Gpu;
+    let count = Gpu::count().map_err(|error| error.to_string())?;
+    let about = |index| Gpu::open(index).map(|gpu| cuda::Device::about(&gpu).summary);
+    (0..count).map(about).collect::<Result<_, _>>().map_err(|error| error.to_string())
+}
+
+/// NVIDIA's libraries: the name, and the version or why it cannot be used.
+#[cfg(feature = "cuda")]
+pub(crate) fn describe_libraries() -> Vec<(&'static str, Result<String, String>)> {
+    use trainwright_kernels::cuda::driver::Library;
+    let version = |library: Library| match library.require() {
+        Ok(()) => Ok(library.parts().map_or("there".into(), |[a, b, c]| format!("{a}.{b}.{c}"))),
+        Err(error) => Err(error.to_string()),
+    };
+    Library::ALL.into_iter().map(|library| (library.name(), version(library))).collect()
+}
+
 #[cfg(not(feature = "cuda"))]
 const WITHOUT: &str = "this program was built without it: build it with `--features cuda`";
 
@@ -130,6 +150,18 @@ pub(crate) fn open_bare_gpu(_: usize) -> Result<Box<dyn cuda::Device>, DeviceErr
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn count_gpus() -> usize {
     0
+}
+
+/// This program knows no GPU.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn describe_gpus() -> Result<Vec<String>, String> {
+    Err(WITHOUT.into())
+}
+
+/// This program uses none of them.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn describe_libraries() -> Vec<(&'static str, Result<String, String>)> {
+    Vec::new()
 }
 
 /// Whether there is a C++ compiler: what it compiles is kept.

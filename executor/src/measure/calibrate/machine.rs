@@ -214,7 +214,7 @@ pub(super) fn source() -> String {
     format!("trainwright {} on {}, {cores} cores{clock}, {}", env!("CARGO_PKG_VERSION"), processor(), today())
 }
 
-pub(super) fn processor() -> String {
+pub(crate) fn processor() -> String {
     let line = line_of("/proc/cpuinfo", "model name");
     line.and_then(|line| Some(line.split(':').nth(1)?.trim().to_string()))
         .unwrap_or_else(|| "a processor".into())

@@ -22,7 +22,7 @@ pub(crate) fn check(plan: &Plan, settings: &Settings, ranks: Range<usize>) -> Re
 /// # Errors
 /// As `check`.
 pub(crate) fn check_bytes(needed: Bytes, ranks: Range<usize>) -> Result<(), RunError> {
-    match available(&|path| fs::read_to_string(path).ok()) {
+    match available_memory() {
         Some(available) if needed > available => {
             Err(RunError::Memory { ranks: ranks.len(), needed, available })
         }
@@ -46,6 +46,17 @@ fn needed(plan: &Plan, settings: &Settings, ranks: Range<usize>) -> Option<Bytes
         Some(memory.total() - memory.overhead + memory.host)
     };
     ranks.map(of_rank).try_fold(Bytes::ZERO, |sum, memory| Some(sum + memory?))
+}
+
+/// Bytes that this process may still allocate; `None` if the system does not say.
+pub(crate) fn available_memory() -> Option<Bytes> {
+    available(&|path| fs::read_to_string(path).ok())
+}
+
+/// Bytes of the host's memory; `None` if the system does not say.
+pub(crate) fn total_memory() -> Option<Bytes> {
+    let bytes = field(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")?.checked_mul(1024)?;
+    Some(Bytes::new(bytes as f64))
 }
 
 /// Bytes that this process may still allocate: what the system has, and what its control groups leave. `read` gives a

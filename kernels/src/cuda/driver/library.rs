@@ -30,7 +30,8 @@ impl Library {
     pub const ALL: [Library; 5] =
         [Library::Driver, Library::Nvrtc, Library::CublasLt, Library::Cudnn, Library::Nccl];
 
-    fn name(self) -> &'static str {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
         match self {
             Library::Driver => "the NVIDIA driver",
             Library::Nvrtc => "NVRTC",

@@ -47,6 +47,10 @@ impl Run {
             let message = format!("`gpus` is {gpus}; they do not fill nodes of {per_node} (`gpus_per_node`)");
             return Err(NoPlan::Invalid(message));
         }
+        if per_node < host {
+            node.interconnect.keep_first(per_node, host);
+            node.host.iter_mut().for_each(|links| links.keep_first(per_node, host));
+        }
         node.gpus.value = per_node;
         if let (Some(nics), Some(gigabits)) = (&mut node.nics, self.node_network_gbps)
             && gigabits > 0.0

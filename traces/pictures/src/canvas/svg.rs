@@ -1,6 +1,7 @@
 //! A canvas as an SVG document.
 
-use super::{Anchor, Canvas, Circle, Colour, DASH, Dash, Element, INK, Level, Path, Text};
+use super::{Anchor, Canvas, Circle, DASH, Dash, Element, Level, Path, Text};
+use crate::palette::{Colour, INK, PAPER, svg_style};
 use std::fmt::Write;
 
 /// Size of text without a size.
@@ -13,23 +14,21 @@ pub fn document(canvas: &Canvas, title: &str) -> String {
     format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" font-family="Helvetica, Arial, sans-serif" font-size="{EM}" fill="{ink}">
 <title>{title}</title>
-<rect width="{width}" height="{height}" fill="#ffffff"/>
+{style}
+<rect width="{width}" height="{height}" fill="{paper}"/>
 {body}</svg>
 "##,
-        ink = css(INK),
+        ink = INK.css(),
+        style = svg_style(),
+        paper = PAPER.css(),
     )
-}
-
-/// A colour as SVG and CSS write it.
-fn css(Colour([red, green, blue]): Colour) -> String {
-    format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
 fn element(element: &Element) -> String {
     match element {
         Element::Rect(sides, fill) => {
             let [x, y, width, height] = sides.map(number);
-            let fill = css(*fill);
+            let fill = fill.css();
             format!("<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{fill}\"/>\n")
         }
         Element::Path(path) => lines(path),
@@ -54,18 +53,18 @@ fn lines(path: &Path) -> String {
             before = Some((x, y));
         }
     }
-    let fill = path.fill.map_or_else(|| "none".into(), css);
+    let fill = path.fill.map_or_else(|| "none".into(), Colour::css);
     let dash = match path.dash {
         Dash::Solid => String::new(),
         Dash::Dashed => format!(" stroke-dasharray=\"{DASH} {DASH}\""),
     };
-    let (stroke, width) = (css(path.stroke), path.width);
+    let (stroke, width) = (path.stroke.css(), path.width);
     format!("<path d=\"{data}\" fill=\"{fill}\" stroke=\"{stroke}\" stroke-width=\"{width}\"{dash}/>\n")
 }
 
 fn circle(circle: &Circle) -> String {
     let (x, y, radius) = (number(circle.centre.0), number(circle.centre.1), number(circle.radius));
-    let colour = css(circle.colour);
+    let colour = circle.colour.css();
     let style = match circle.edge {
         Some(width) => format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\""),
         None => format!("fill=\"{colour}\""),
@@ -93,7 +92,7 @@ fn label(text: &Text) -> String {
         attributes += " font-weight=\"bold\"";
     }
     if text.colour != INK {
-        let _ = write!(attributes, " fill=\"{}\"", css(text.colour));
+        let _ = write!(attributes, " fill=\"{}\"", text.colour.css());
     }
     let (x, y, text) = (number(text.place.0), number(text.place.1), escaped(&text.text));
     format!("<text x=\"{x}\" y=\"{y}\"{attributes}>{text}</text>\n")

@@ -2,7 +2,8 @@
 //!
 //! ```json
 //! { "duration", "unit_s": 1e-9, "limit_bytes", "complete_until",
-//!   "labels": [ text ], "streams": [ text ], "kinds": [ text ],
+//!   "labels": [ text ], "streams": [ text ], "kinds": [ text ], "colours": [ colour of a kind ],
+//!   "actions": { letter: [ words, colour ] },
 //!   "ranks": [ { "name",
 //!                "actions": [ start, length, letter, stage, microbatch, … ],
 //!                "lanes": { stream: [ start since the one before, length, label, kind, … ] },
@@ -12,8 +13,9 @@
 //! Times are integer nanoseconds.
 
 use super::TimelineData;
+use crate::palette::Meaning;
 use serde_json::{Map, Value, json};
-use trainwright_spec::program::{Axis, CopyDirection, Pass, Stream};
+use trainwright_spec::program::{CopyDirection, Stream};
 use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_timeline::actions::{extents, rows};
 use trainwright_timeline::memory::{changes_of, levels};
@@ -26,6 +28,14 @@ const MOST_SPANS: usize = 150_000;
 /// The most steps of a rank's memory curve; of those that fall together the highest is kept.
 const MOST_LEVELS: usize = 4_000;
 
+/// Letters of actions, their words, and what their colours mean.
+const ACTIONS: [(&str, &str, Meaning); 4] = [
+    ("F", "F forward", Meaning::Forward),
+    ("B", "B backward", Meaning::Backward),
+    ("I", "I backward for inputs", Meaning::Backward),
+    ("W", "W backward for weights", Meaning::WeightGradient),
+];
+
 /// The most ranks that are drawn.
 const MOST_RANKS: usize = 64;
 
@@ -34,16 +44,24 @@ pub(super) fn collect(timeline: &Timeline, limit: Bytes) -> TimelineData {
     let ranks = rows.len();
     rows.truncate(MOST_RANKS);
     let until = complete_until(timeline, &rows);
-    let mut kinds: Vec<String> = Vec::new();
+    let mut kinds: Vec<(String, Meaning)> = Vec::new();
     let drawn: Vec<Value> = rows.iter().map(|&rank| rank_data(timeline, rank, until, &mut kinds)).collect();
     let streams: Vec<&str> = Stream::ALL.iter().map(|stream| stream.name()).collect();
+    let (names, colours): (Vec<String>, Vec<String>) =
+        kinds.into_iter().map(|(name, meaning)| (name, css(meaning))).unzip();
+    let actions: Map<String, Value> = ACTIONS
+        .into_iter()
+        .map(|(letter, words, meaning)| (letter.into(), json!([words, css(meaning)])))
+        .collect();
     let json = json!({
         "duration": nanoseconds(timeline.duration),
         "limit_bytes": limit.get(),
         "complete_until": until.map(nanoseconds),
         "labels": timeline.labels,
         "streams": streams,
-        "kinds": kinds,
+        "kinds": names,
+        "colours": colours,
+        "actions": actions,
         "ranks": drawn,
     });
     let mut note =
@@ -59,7 +77,12 @@ pub(super) fn collect(timeline: &Timeline, limit: Bytes) -> TimelineData {
     TimelineData { json: json.to_string(), note }
 }
 
-fn rank_data(timeline: &Timeline, rank: usize, until: Option<Picoseconds>, kinds: &mut Vec<String>) -> Value {
+fn rank_data(
+    timeline: &Timeline,
+    rank: usize,
+    until: Option<Picoseconds>,
+    kinds: &mut Vec<(String, Meaning)>,
+) -> Value {
     let track = &timeline.ranks[rank];
     let mut actions: Vec<u64> = Vec::new();
     let extents = extents(timeline, rank);
@@ -80,9 +103,9 @@ fn rank_data(timeline: &Timeline, rank: usize, until: Option<Picoseconds>, kinds
         let mut before = 0;
         for span in spans_of(timeline, rank).iter().filter(|span| span.stream == stream).filter(shown) {
             let start = nanoseconds(span.start);
-            let name = kind(span);
-            let kind = kinds.iter().position(|known| *known == name).unwrap_or_else(|| {
-                kinds.push(name);
+            let kind = kind(span);
+            let kind = kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+                kinds.push(kind);
                 kinds.len() - 1
             });
             lane.extend([start - before, nanoseconds(span.end) - start, span.label as u64, kind as u64]);
@@ -126,23 +149,26 @@ fn complete_until(timeline: &Timeline, rows: &[usize]) -> Option<Picoseconds> {
     Some(starts[MOST_SPANS])
 }
 
-/// The kind of a span, which decides its colour.
-fn kind(span: &Span) -> String {
-    match (span.activity, span.pass) {
-        (Activity::Compute, Pass::Forward) => "forward".into(),
-        (Activity::Compute, Pass::Recompute) => "recompute".into(),
-        (Activity::Compute, Pass::Backward) => "backward".into(),
-        (Activity::Compute, Pass::Update) => "update".into(),
-        (Activity::Communication(axis), _) => communication(axis),
-        (Activity::Copy(CopyDirection::ToHost), _) => "to host".into(),
-        (Activity::Copy(CopyDirection::FromHost), _) => "from host".into(),
-        (Activity::Host, _) => "host".into(),
-        (Activity::Wait, _) => "wait".into(),
-    }
+/// The kind of a span and what its colour means.
+fn kind(span: &Span) -> (String, Meaning) {
+    let meaning = Meaning::of(span.activity, span.pass);
+    let name = match span.activity {
+        Activity::Compute => meaning.name().into(),
+        Activity::Communication(axis) => format!("{} communication", axis.name()),
+        Activity::Copy(CopyDirection::ToHost) => "to host".into(),
+        Activity::Copy(CopyDirection::FromHost) => "from host".into(),
+        Activity::Host => "host".into(),
+        Activity::Wait => "wait".into(),
+    };
+    (name, meaning)
 }
 
-fn communication(axis: Axis) -> String {
-    format!("{} communication", axis.name())
+/// A colour for the page's script, which knows `var(--idle)` as the page does.
+fn css(meaning: Meaning) -> String {
+    match meaning {
+        Meaning::Wait => "var(--idle)".into(),
+        other => other.colour().css(),
+    }
 }
 
 fn nanoseconds(time: Picoseconds) -> u64 {

@@ -4,16 +4,14 @@
   const spans = document.getElementById("spans");
   const memory = document.getElementById("memory");
   const tip = document.getElementById("tip");
-  const LEFT = 96, TOP = 22, ACTION = 18, LANE = 9, GAP = 7, MEMORY = 240;
-  const actionColours = { F: "#8fb8de", B: "#f2b880", I: "#f2b880", W: "#e3d26f" };
-  const known = {
-    forward: "#3f7fbf", recompute: "#7a5195", backward: "#d9822b", update: "#2a9d5c", wait: "#e6e6e6",
-    "tensor communication": "#c0392b", "data communication": "#1b9e77", "pipeline communication": "#8e6bbf",
-    "to host": "#a6761d", "from host": "#66a61e", host: "#555555",
-  };
-  const others = ["#e7298a", "#17becf", "#bcbd22", "#7f7f7f", "#d62728", "#2f4b7c"];
-  const kindColours = data.kinds.map((kind, index) => known[kind] || others[index % others.length]);
-  const rankColour = (index, count) => `hsl(${Math.round((index * 300) / Math.max(count, 1))} 65% 42%)`;
+  const LEFT = innerWidth < 600 ? 64 : 96, TOP = 22, ACTION = 18, LANE = 9, GAP = 7, MEMORY = 240;
+  // Colours of lines and text follow the reader's setting for light and dark.
+  const styles = getComputedStyle(document.documentElement);
+  const colour = (name) => styles.getPropertyValue(`--${name}`).trim();
+  const resolved = (css) => (css.startsWith("var(--") ? colour(css.slice(6, -1)) : css);
+  const letters = Object.keys(data.actions);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const rankColour = (index, count) => `hsl(${Math.round((index * 300) / Math.max(count, 1))} 65% ${dark.matches ? 62 : 40}%)`;
 
   // Starts are stored as differences; drawing and pointing search them by time.
   let height = TOP;
@@ -75,9 +73,9 @@
     const decimals = Math.max(0, Math.ceil(-Math.log10(step / unit[0]) - 1e-9));
     pen.textAlign = "center";
     for (let time = Math.ceil(view.from / step) * step; time <= view.to; time += step) {
-      pen.fillStyle = "#e4e4e4";
+      pen.fillStyle = colour("grid");
       pen.fillRect(x(time), TOP - 6, 1, pixels);
-      pen.fillStyle = "#555";
+      pen.fillStyle = colour("grey");
       pen.fillText(`${(time / unit[0]).toFixed(decimals)} ${unit[1]}`, Math.min(x(time), width() - 24), 9);
     }
   }
@@ -89,48 +87,86 @@
     pen.clip();
   }
 
+  // What is drawn narrower than a pixel is shown as shares: each column of pixels is filled, from the bottom, with the
+  // part of its time that each colour has. What fills whole columns looks like a box.
+  function shares(pen, count, extent, colours, y, pixels) {
+    const columns = Math.max(1, Math.ceil(width() - LEFT)), kinds = colours.length;
+    const parts = new Float64Array(columns * kinds);
+    let first = columns, last = -1;
+    for (let i = 0; i < count; i++) {
+      const [start, end, kind] = extent(i);
+      const left = Math.max(0, x(start) - LEFT), right = Math.min(columns, x(end) - LEFT);
+      if (right <= left) continue;
+      first = Math.min(first, Math.floor(left));
+      for (let column = Math.floor(left); column < right; column++) {
+        parts[column * kinds + kind] += Math.min(right, column + 1) - Math.max(left, column);
+        last = Math.max(last, column);
+      }
+    }
+    for (let kind = 0; kind < kinds; kind++) {
+      pen.fillStyle = colours[kind];
+      for (let column = first; column <= last; column++) {
+        const part = parts[column * kinds + kind];
+        if (part <= 0) continue;
+        // Neighbours that are full are one rectangle.
+        let next = column + 1;
+        if (part > 0.999) while (next <= last && parts[next * kinds + kind] > 0.999) next++;
+        let below = 0;
+        if (part <= 0.999) for (let other = 0; other < kind; other++) below += parts[column * kinds + other];
+        pen.fillRect(LEFT + column, y + pixels * (1 - Math.min(1, below + part)), next - column, pixels * Math.min(part, 1));
+        column = next - 1;
+      }
+    }
+  }
+
+  function drawActions(pen, rank) {
+    const list = rank.actions, colours = letters.map((letter) => data.actions[letter][1]);
+    const wide = [], narrow = [];
+    for (let i = 0; i < list.length; i += 5) {
+      const start = list[i], end = start + list[i + 1];
+      if (end < view.from || start > view.to) continue;
+      (x(end) - x(start) >= 3 ? wide : narrow).push(i);
+    }
+    const kind = (i) => Math.max(0, letters.indexOf(String.fromCharCode(list[i + 2])));
+    shares(pen, narrow.length, (n) => [list[narrow[n]], list[narrow[n]] + list[narrow[n] + 1], kind(narrow[n])], colours, rank.y, ACTION - 2);
+    for (const i of wide) {
+      const left = x(list[i]), size = x(list[i] + list[i + 1]) - left, name = letters[kind(i)];
+      pen.fillStyle = colours[kind(i)];
+      pen.fillRect(left, rank.y, size - 0.8, ACTION - 2);
+      const text = `${name}${list[i + 4]}`;
+      if (size > 8 + 6 * text.length) {
+        pen.fillStyle = "#1a1a1a";
+        pen.textAlign = "center";
+        pen.fillText(text, (Math.max(left, LEFT) + Math.min(left + size, width())) / 2, rank.y + ACTION / 2 - 1);
+      }
+    }
+  }
+
   function drawSpans() {
     const pen = prepare(spans, height);
+    const kindColours = data.colours.map(resolved);
     ticks(pen, height);
     clip(pen, height);
     for (const rank of ranks) {
-      const list = rank.actions;
-      for (let i = 0; i < list.length; i += 5) {
-        const start = list[i], end = start + list[i + 1];
-        if (end < view.from || start > view.to) continue;
-        const letter = String.fromCharCode(list[i + 2]);
-        const left = x(start), size = Math.max(x(end) - left, 0.6);
-        pen.fillStyle = actionColours[letter] || "#bbb";
-        pen.fillRect(left, rank.y, size > 3 ? size - 0.8 : size, ACTION - 2);
-        const text = `${letter}${list[i + 4]}`;
-        if (size > 8 + 6 * text.length) {
-          pen.fillStyle = "#222";
-          pen.textAlign = "center";
-          pen.fillText(text, (Math.max(left, LEFT) + Math.min(left + size, width())) / 2, rank.y + ACTION / 2 - 1);
-        }
-      }
+      drawActions(pen, rank);
       for (const lane of rank.lanes) {
-        let column = -1;
-        for (let i = after(lane.end, view.from); i < lane.start.length && lane.start[i] < view.to; i++) {
-          const left = x(lane.start[i]), right = x(lane.end[i]);
-          // What is narrower than a pixel is drawn once for each pixel.
-          if (right - left < 1 && Math.floor(left) === column) continue;
-          column = Math.floor(left);
-          pen.fillStyle = kindColours[lane.packed[4 * i + 3]];
-          pen.fillRect(left, lane.y, Math.max(right - left, 0.7), LANE - 2);
-        }
+        const from = after(lane.end, view.from);
+        let until = from;
+        while (until < lane.start.length && lane.start[until] < view.to) until++;
+        const extent = (i) => [lane.start[from + i], lane.end[from + i], lane.packed[4 * (from + i) + 3]];
+        shares(pen, until - from, extent, kindColours, lane.y, LANE - 2);
       }
     }
     if (data.complete_until !== null && data.complete_until < view.to) {
-      pen.fillStyle = "rgba(0,0,0,0.35)";
+      pen.fillStyle = colour("edge");
       pen.fillRect(x(data.complete_until), TOP - 6, 1, height);
     }
     pen.restore();
     for (const rank of ranks) {
       pen.textAlign = "right";
-      pen.fillStyle = "#222";
+      pen.fillStyle = colour("ink");
       pen.fillText(rank.name, LEFT - 6, rank.y + ACTION / 2 - 1);
-      pen.fillStyle = "#888";
+      pen.fillStyle = colour("grey");
       pen.font = "9px system-ui, Arial, sans-serif";
       for (const lane of rank.lanes) pen.fillText(lane.name, LEFT - 6, lane.y + LANE / 2 - 1);
       pen.font = "11px system-ui, Arial, sans-serif";
@@ -148,9 +184,9 @@
     const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
     pen.textAlign = "right";
     for (let gib = 0; gib * 1024 <= highest * 1.04; gib += step) {
-      pen.fillStyle = "#e4e4e4";
+      pen.fillStyle = colour("grid");
       pen.fillRect(LEFT, up(gib * 1024), width() - LEFT, 1);
-      pen.fillStyle = "#555";
+      pen.fillStyle = colour("grey");
       pen.fillText(`${+gib.toPrecision(3)} GiB`, LEFT - 6, up(gib * 1024));
     }
     clip(pen, MEMORY);
@@ -167,14 +203,14 @@
       }
       pen.stroke();
     });
-    pen.strokeStyle = "#c0392b";
+    pen.strokeStyle = colour("limit");
     pen.setLineDash([6, 4]);
     pen.beginPath();
     pen.moveTo(LEFT, up(limit));
     pen.lineTo(width(), up(limit));
     pen.stroke();
     pen.setLineDash([]);
-    pen.fillStyle = "#c0392b";
+    pen.fillStyle = colour("limit");
     pen.textAlign = "right";
     pen.fillText(`GPU ${(limit / 1024).toFixed(1)} GiB`, width() - 6, up(limit) - 8);
     pen.restore();
@@ -287,17 +323,21 @@
   const part = location.hash.match(/^#zoom=([\d.]+),([\d.]+)$/);
   if (part) show(Number(part[1]) * data.duration, Number(part[2]) * data.duration);
 
-  const entry = (parent, colour, text) => {
+  const entry = (parent, fill, text) => {
     const span = document.createElement("span"), box = document.createElement("i");
-    box.style.background = colour;
+    box.style.background = fill;
     span.append(box, text);
     document.getElementById(parent).append(span, " ");
   };
-  const letters = new Set(data.ranks.flatMap((rank) => rank.actions.filter((_, i) => i % 5 === 2)).map((c) => String.fromCharCode(c)));
-  const words = { F: "F forward", B: "B backward", I: "I backward for inputs", W: "W backward for weights" };
-  for (const letter of Object.keys(words)) if (letters.has(letter)) entry("legend", actionColours[letter], words[letter]);
-  data.kinds.forEach((kind, index) => entry("legend", kindColours[index], kind));
-  ranks.forEach((rank, index) => entry("ranks", rankColour(index, ranks.length), rank.name));
+  const used = new Set(data.ranks.flatMap((rank) => rank.actions.filter((_, i) => i % 5 === 2)).map((c) => String.fromCharCode(c)));
+  const legend = () => {
+    for (const id of ["legend", "ranks"]) document.getElementById(id).replaceChildren();
+    for (const letter of letters) if (used.has(letter)) entry("legend", data.actions[letter][1], data.actions[letter][0]);
+    data.kinds.forEach((kind, index) => entry("legend", data.colours[index], kind));
+    ranks.forEach((rank, index) => entry("ranks", rankColour(index, ranks.length), rank.name));
+  };
+  legend();
+  dark.addEventListener("change", () => { legend(); redraw(); });
   new ResizeObserver(redraw).observe(spans);
   redraw();
 })();

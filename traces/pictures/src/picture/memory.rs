@@ -1,13 +1,11 @@
 //! The curves of memory in a picture.
 
 use super::{FONT_SIZE, Frame, STROKE, filled, label};
-use crate::canvas::{Anchor, Canvas, Colour, Dash, GREY, Path};
+use crate::canvas::{Anchor, Canvas, Dash, Path};
+use crate::palette::{AREA, GREY, LINE};
 use trainwright_spec::units::Bytes;
 use trainwright_timeline::memory::{changes_of, levels};
 use trainwright_timeline::timeline::Timeline;
-
-const AREA: Colour = Colour([0xdf, 0xe7, 0xf2]);
-const LINE: Colour = Colour([0x3b, 0x5b, 0x8c]);
 
 /// Peak memory of each row's rank.
 pub fn peaks(timeline: &Timeline, rows: &[usize]) -> Vec<Bytes> {
@@ -40,7 +38,7 @@ pub fn draw(canvas: &mut Canvas, timeline: &Timeline, rows: &[usize], frame: &Fr
                 before = level;
             }
         }
-        let right = frame.left + frame.width;
+        let right = frame.x(frame.end);
         curve.extend([(right, before), (right, base)]);
         let (lines, fill) = (vec![curve], Some(AREA));
         canvas.path(Path { lines, fill, stroke: LINE, width: STROKE, dash: Dash::Solid });
@@ -51,7 +49,7 @@ pub fn draw(canvas: &mut Canvas, timeline: &Timeline, rows: &[usize], frame: &Fr
         }
         if row % every == 0 {
             let middle = base - filled(pitch) / 2.0;
-            let place = (right + 6.0, middle + FONT_SIZE * 0.36);
+            let place = (frame.left + frame.width + 6.0, middle + FONT_SIZE * 0.36);
             canvas.text(label(place, Anchor::Start, &peak.to_string()));
         }
     }
@@ -68,7 +66,7 @@ fn columns(timeline: &Timeline, rank: usize, frame: &Frame) -> Vec<f64> {
     let column_of = |time: u64| ((frame.x(time) - frame.left) as usize).min(count - 1);
     let mut levels = levels(changes_of(timeline, rank)).peekable();
     while let Some(level) = levels.next() {
-        let until = levels.peek().map_or(frame.duration, |next| next.time.0);
+        let until = levels.peek().map_or(frame.end, |next| next.time.0);
         for column in &mut columns[column_of(level.time.0)..=column_of(until)] {
             *column = f64::max(*column, level.total().get());
         }

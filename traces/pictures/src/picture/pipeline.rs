@@ -1,7 +1,8 @@
 //! The rows of actions in a picture.
 
-use super::{CHARACTER, FONT_SIZE, Frame, filled, label};
-use crate::canvas::{Anchor, Canvas, Colour};
+use super::{CHARACTER, FONT_SIZE, Frame, LABEL, filled, text};
+use crate::canvas::{Anchor, Canvas};
+use crate::palette::{Colour, Meaning, ON_COLOUR};
 use trainwright_spec::program::Pass;
 use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::Picoseconds;
@@ -14,69 +15,43 @@ const MOST_BOXES: usize = 2000;
 /// A share of a box that is lower than this, in pixels, is not drawn.
 const LOWEST: f64 = 0.25;
 
-const IDLE_COLOR: Colour = Colour([0xec; 3]);
+/// Uses of time, in the order in which shares are stacked.
+const USES: [Meaning; 12] = [
+    Meaning::Forward,
+    Meaning::Recompute,
+    Meaning::Backward,
+    Meaning::WeightGradient,
+    Meaning::Update,
+    Meaning::Tensor,
+    Meaning::Context,
+    Meaning::Expert,
+    Meaning::Data,
+    Meaning::Pipeline,
+    Meaning::Host,
+    Meaning::Wait,
+];
 
-/// What a rank does with its time, in the order in which shares are stacked.
-///
-/// The colours are of Okabe and Ito's palette, which stays distinct with the common kinds of colour blindness.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
-    Forward,
-    Recompute,
-    Backward,
-    /// The half of backward that computes the gradients of weights, if the schedule splits backward.
-    WeightGradient,
-    Update,
-    Exposed,
-    Offload,
+/// The use of a kernel of this pass within this action.
+fn kernel(pass: Pass, action: Option<Action>) -> Meaning {
+    match pass {
+        Pass::Backward if action.is_some_and(|action| action.kind == ActionKind::Weight) => {
+            Meaning::WeightGradient
+        }
+        pass => Meaning::of_pass(pass),
+    }
 }
 
-impl Use {
-    const ALL: [Use; 7] = [
-        Use::Forward,
-        Use::Recompute,
-        Use::Backward,
-        Use::WeightGradient,
-        Use::Update,
-        Use::Exposed,
-        Use::Offload,
-    ];
+/// Whether a kernel runs.
+fn computes(to: Meaning) -> bool {
+    USES[..5].contains(&to)
+}
 
-    /// The use of a kernel of this pass within this action.
-    fn of(pass: Pass, action: Option<Action>) -> Use {
-        match pass {
-            Pass::Forward => Use::Forward,
-            Pass::Recompute => Use::Recompute,
-            Pass::Backward if action.is_some_and(|action| action.kind == ActionKind::Weight) => {
-                Use::WeightGradient
-            }
-            Pass::Backward => Use::Backward,
-            Pass::Update => Use::Update,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Use::Forward => "forward",
-            Use::Recompute => "recompute",
-            Use::Backward => "backward",
-            Use::WeightGradient => "weight gradients",
-            Use::Update => "update",
-            Use::Exposed => "exposed communication",
-            Use::Offload => "exposed copies and host",
-        }
-    }
-
-    fn color(self) -> Colour {
-        match self {
-            Use::Forward => Colour([0x56, 0xb4, 0xe9]),
-            Use::Recompute => Colour([0xf0, 0xe4, 0x42]),
-            Use::Backward => Colour([0x00, 0x9e, 0x73]),
-            Use::WeightGradient => Colour([0xe6, 0x9f, 0x00]),
-            Use::Update => Colour([0xcc, 0x79, 0xa7]),
-            Use::Exposed => Colour([0xd5, 0x5e, 0x00]),
-            Use::Offload => Colour([0x00, 0x72, 0xb2]),
-        }
+/// The name in the legend: where no kernel runs, communication is exposed.
+fn name(to: Meaning) -> String {
+    match to {
+        Meaning::Wait => "idle".into(),
+        to if computes(to) => to.name().into(),
+        to => format!("exposed {}", to.name()),
     }
 }
 
@@ -85,7 +60,7 @@ impl Use {
 struct Interval {
     start: u64,
     end: u64,
-    to: Use,
+    to: Meaning,
 }
 
 /// One rank.
@@ -121,13 +96,12 @@ impl Pipeline {
     }
 
     /// Colours and names of what there is in the picture.
-    pub fn legend(&self) -> Vec<(Colour, &'static str)> {
-        let is_used =
-            |to: &Use| self.rows.iter().any(|row| row.intervals.iter().any(|interval| interval.to == *to));
-        let used = Use::ALL.into_iter().filter(is_used);
-        let mut entries: Vec<_> = used.map(|to| (to.color(), to.name())).collect();
-        entries.push((IDLE_COLOR, "idle"));
-        entries
+    pub fn legend(&self) -> Vec<(Colour, String)> {
+        let is_used = |to: &Meaning| {
+            self.rows.iter().any(|row| row.intervals.iter().any(|interval| interval.to == *to))
+        };
+        let used = USES.into_iter().filter(|to| *to == Meaning::Wait || is_used(to));
+        used.map(|to| (to.colour(), name(to))).collect()
     }
 
     /// How to read the rows.
@@ -161,10 +135,10 @@ impl Row {
     /// Boxes, and between them the exposed communication at its time.
     fn draw(&self, canvas: &mut Canvas, place: &Place, actions_in_a_box: usize) {
         let Place { frame, y, height } = *place;
-        canvas.rect(frame.left, y, frame.width, height, IDLE_COLOR);
+        canvas.rect(frame.left, y, frame.x(frame.end) - frame.left, height, Meaning::Wait.colour());
         let between = |canvas: &mut Canvas, interval: Interval| {
             let x = frame.x(interval.start);
-            canvas.rect(x, y, frame.x(interval.end) - x, height, interval.to.color());
+            canvas.rect(x, y, frame.x(interval.end) - x, height, interval.to.colour());
         };
         let stages = stages(&self.extents);
         let mut rest = self.intervals.as_slice();
@@ -182,13 +156,14 @@ impl Row {
                 let (x, right) = (frame.x(start), frame.x(end));
                 if right - x >= needed && height >= FONT_SIZE {
                     let baseline = y + height / 2.0 + FONT_SIZE * 0.36;
-                    canvas.text(label(((x + right) / 2.0, baseline), Anchor::Middle, &number));
+                    let place = ((x + right) / 2.0, baseline);
+                    canvas.text(text(place, Anchor::Middle, LABEL, ON_COLOUR, &number));
                 }
             }
             canvas.close_group();
             before = end;
         }
-        during(&mut rest, before, frame.duration).for_each(|interval| between(canvas, interval));
+        during(&mut rest, before, frame.end).for_each(|interval| between(canvas, interval));
     }
 
     fn tip(&self, group: &[Extent]) -> String {
@@ -207,18 +182,18 @@ fn draw_shares(
     canvas: &mut Canvas,
     place: &Place,
     (start, end): (u64, u64),
-    times: [u64; Use::ALL.len()],
+    times: [u64; USES.len()],
     lightness: f64,
 ) {
     let (x, right) = (place.frame.x(start), place.frame.x(end));
     // A thin gap keeps neighbours apart where there is room for it.
     let width = if right - x > 3.0 { right - x - 0.6 } else { right - x };
     let mut bottom = place.y + place.height;
-    for (to, time) in Use::ALL.into_iter().zip(times) {
+    for (to, time) in USES.into_iter().zip(times) {
         let share = place.height * time as f64 / (end - start) as f64;
         if share >= LOWEST {
-            let lightness = if matches!(to, Use::Exposed | Use::Offload) { 0.0 } else { lightness };
-            canvas.rect(x, bottom - share, width, share, lighter(to.color(), lightness));
+            let lightness = if computes(to) { lightness } else { 0.0 };
+            canvas.rect(x, bottom - share, width, share, to.colour().lighter(lightness));
             bottom -= share;
         }
     }
@@ -252,10 +227,11 @@ fn intervals(timeline: &Timeline, rank: usize) -> Vec<Interval> {
     let mut intervals: Vec<Interval> = Vec::new();
     sweep(spans_of(timeline, rank), timeline.duration, |stretch| {
         let to = match stretch.computing {
-            Some(span) => Use::of(span.pass, timeline.calls[span.call as usize].action),
-            None if stretch.others.is_empty() => return,
-            None if stretch.others.communicates() => Use::Exposed,
-            None => Use::Offload,
+            Some(span) => kernel(span.pass, timeline.calls[span.call as usize].action),
+            None => match stretch.others.first() {
+                Some(activity) => Meaning::of(activity, Pass::Forward),
+                None => return,
+            },
         };
         let (Picoseconds(start), Picoseconds(end)) = (stretch.start, stretch.end);
         match intervals.last_mut() {
@@ -276,15 +252,11 @@ fn during<'a>(rest: &mut &'a [Interval], start: u64, end: u64) -> impl Iterator<
 }
 
 /// How much time goes to each use, in picoseconds.
-fn times(intervals: impl Iterator<Item = Interval>) -> [u64; Use::ALL.len()] {
-    let mut times = [0; Use::ALL.len()];
+fn times(intervals: impl Iterator<Item = Interval>) -> [u64; USES.len()] {
+    let mut times = [0; USES.len()];
     for interval in intervals {
-        times[interval.to as usize] += interval.end - interval.start;
+        let place = USES.iter().position(|to| *to == interval.to);
+        times[place.unwrap_or(USES.len() - 1)] += interval.end - interval.start;
     }
     times
-}
-
-/// A colour moved towards white: unchanged at 0, white at 1.
-fn lighter(Colour(parts): Colour, lightness: f64) -> Colour {
-    Colour(parts.map(|part| (f64::from(part) + (255.0 - f64::from(part)) * lightness).round() as u8))
 }

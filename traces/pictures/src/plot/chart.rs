@@ -3,7 +3,8 @@
 use super::Mark;
 use super::figure::{Figure, Panel};
 use crate::axis::{Axis, Unit};
-use crate::canvas::{self, COLOURS};
+use crate::canvas;
+use crate::palette::CURVES;
 
 /// Two panels with the same curves.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,7 +72,7 @@ impl Chart {
             curves: self.curves.iter().map(|curve| (curve.name.as_str(), curve.mark)).collect(),
             panels: [panel(0), panel(1)],
             dots_on_lines: true,
-            colours: COLOURS.len(),
+            colours: CURVES.len(),
         }
     }
 }

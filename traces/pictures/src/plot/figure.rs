@@ -3,7 +3,8 @@
 use super::Mark;
 use crate::axis::Axis;
 use crate::canvas::png::text_width;
-use crate::canvas::{Anchor, COLOURS, Canvas, Circle, Colour, Font, Level, Point, Text};
+use crate::canvas::{Anchor, Canvas, Circle, Font, Level, Point, Text};
+use crate::palette::{CURVES, Colour, EDGE, GRID, INK};
 
 /// Size of the picture without the lines of the legend.
 const WIDTH: f64 = 1200.0;
@@ -16,9 +17,6 @@ const SAMPLE: f64 = 34.0;
 
 const TITLE: Font = Font { em: 25.0 / 1.24, height: 25.0, bold: false };
 const LABEL: Font = Font { em: 20.0 / 1.24, height: 20.0, bold: false };
-const TEXT: Colour = Colour([40; 3]);
-const GRID: Colour = Colour([225; 3]);
-const EDGE: Colour = Colour([120; 3]);
 
 /// What is drawn.
 pub struct Figure<'a> {
@@ -91,7 +89,7 @@ impl Figure<'_> {
     }
 
     fn colour(&self, curve: usize) -> Colour {
-        COLOURS[curve % self.colours % COLOURS.len()]
+        CURVES[curve % self.colours % CURVES.len()]
     }
 
     /// Left end and line, from 0, of each curve in the legend.
@@ -158,5 +156,5 @@ fn label(canvas: &mut Canvas, place: Point, anchors: (Anchor, Level), words: &st
 }
 
 fn text(canvas: &mut Canvas, place: Point, (anchor, level): (Anchor, Level), font: Font, words: &str) {
-    canvas.text(Text { place, anchor, level, font, colour: TEXT, text: words.into() });
+    canvas.text(Text { place, anchor, level, font, colour: INK, text: words.into() });
 }

@@ -3,7 +3,8 @@
 use super::Mark;
 use super::figure::{Figure, Panel};
 use crate::axis::Axis;
-use crate::canvas::{self, COLOURS};
+use crate::canvas;
+use crate::palette::CURVES;
 
 /// A run, or one of several that are compared. All points are (step, value).
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -63,7 +64,7 @@ fn figure<'a>(title: &'a str, names: &'a [(String, Mark)], runs: &[TrainingCurve
         curves: names.iter().map(|(name, mark)| (name.as_str(), *mark)).collect(),
         panels: [panel("loss (nats per token)", losses), panel("norm of the gradients", norms)],
         dots_on_lines: false,
-        colours: COLOURS.len(),
+        colours: CURVES.len(),
     }
 }
 

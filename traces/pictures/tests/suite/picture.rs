@@ -1,5 +1,5 @@
 use crate::draft::{Draft, ONE_F_ONE_B, from_drawing};
-use trainwright_pictures::picture::{png as bitmap, svg};
+use trainwright_pictures::picture::{png as bitmap, svg, svg_pair};
 use trainwright_spec::program::{Axis, MemoryKind, Pass, Stream};
 use trainwright_timeline::timeline::{Activity, Timeline};
 
@@ -8,7 +8,8 @@ const RECOMPUTE: &str = "#f0e442";
 const BACKWARD: &str = "#009e73";
 const WEIGHT_GRADIENT: &str = "#e69f00";
 const UPDATE: &str = "#cc79a7";
-const EXPOSED: &str = "#d55e00";
+const TENSOR: &str = "#d55e00";
+const PIPELINE: &str = "#4617c8";
 const IDLE: &str = "#ececec";
 
 /// The value of an attribute of a tag.
@@ -85,7 +86,7 @@ fn heights_in_a_box_are_shares_of_its_time() {
     draft.span(Stream::Compute, Activity::Wait, 90, 95).compute(95, 100);
     check(
         &draft.finish(),
-        &[(0, 100, 0, 30, RECOMPUTE), (0, 100, 30, 75, BACKWARD), (0, 100, 75, 95, EXPOSED)],
+        &[(0, 100, 0, 30, RECOMPUTE), (0, 100, 30, 75, BACKWARD), (0, 100, 75, 95, TENSOR)],
     );
 }
 
@@ -99,7 +100,7 @@ fn communication_between_boxes_is_drawn_when_it_happens() {
     draft.call(0, "0F1").compute(75, 100);
     check(
         &draft.finish(),
-        &[(0, 50, 0, 100, FORWARD), (50, 60, 0, 100, EXPOSED), (75, 100, 0, 100, FORWARD)],
+        &[(0, 50, 0, 100, FORWARD), (50, 60, 0, 100, PIPELINE), (75, 100, 0, 100, FORWARD)],
     );
 }
 
@@ -162,6 +163,27 @@ fn a_picture_is_one_document_with_title_axis_legend_and_labels() {
     assert!(picture.contains("<g><title>rank 1: 1B2, 11.0 µs to 13.0 µs, takes 2.00 µs</title>"));
 }
 
+/// A step that takes half as long as the other ends in the middle of the common axis.
+#[test]
+fn two_timelines_have_one_axis() {
+    let [short, long] = [500, 1000].map(|length| {
+        let mut draft = Draft::new(&[(0, 1, 0)]);
+        draft.call(0, "0F0").compute(0, length);
+        draft.finish()
+    });
+    let [one, other] = svg_pair([(&short, "one"), (&long, "other")]);
+    let width = |picture: &str| -> f64 {
+        let box_of = |line: &&str| line.starts_with("<rect x=") && line.contains(IDLE);
+        let widths =
+            picture.lines().filter(box_of).map(|line| attribute(line, "width").unwrap().parse().unwrap());
+        widths.fold(0.0, f64::max)
+    };
+    assert!((width(&one) / width(&other) - 0.5).abs() < 1e-3);
+    let ticks = |picture: &str| picture.lines().filter(|line| line.contains("middle")).count();
+    assert_eq!(ticks(&one), ticks(&other));
+    assert_eq!(other, svg(&long, "other"), "the longer one is drawn as alone");
+}
+
 #[test]
 fn memory_is_a_curve_with_its_peak() {
     // 1 GiB all along and 1 more in the second half: from the base up by half of the row, then by the other half.
@@ -173,7 +195,8 @@ fn memory_is_a_curve_with_its_peak() {
     assert_well_formed(&picture);
     assert!(picture.contains(">2.00 GiB</text>"));
 
-    let curve = picture.lines().find(|line| line.contains("fill=\"#dfe7f2\"")).unwrap();
+    let curve =
+        picture.lines().find(|line| line.starts_with("<path") && line.contains("fill=\"#dfe7f2\"")).unwrap();
     let data = attribute(curve, "d").unwrap();
     let numbers: Vec<f64> = data
         .split(['M', 'H', 'V', ' '])
