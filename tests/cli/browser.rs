@@ -38,7 +38,8 @@ fn brightness(colour: &str) -> f64 {
 /// Content stays within a narrow window, and text is dark on light or light on dark as the reader's system is set.
 fn check_narrow(folder: &Folder, command: &str) {
     folder.write("narrow.html", NARROW);
-    for (dark, setting) in [(true, "--blink-settings=preferredColorScheme=0"), (false, "")] {
+    // Without more, Chromium takes the system to be light.
+    for (dark, setting) in [(true, "--blink-settings=preferredColorScheme=0"), (false, "--no-first-run")] {
         let arguments = ["--dump-dom", "--allow-file-access-from-files", setting];
         let shown = chromium(folder, &arguments, "narrow.html").unwrap();
         let title = shown.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next());

@@ -21,6 +21,7 @@ const PLAN: &str =
 
 /// Commands with answers of every shape: the exit code and the arguments.
 const ANSWERS: &[(i32, &str)] = &[
+    (0, "doctor"),
     (0, PLAN),
     (
         0,

@@ -299,10 +299,8 @@ impl Gathers {
         layers: impl Iterator<Item = &'a Layer>,
         emitter: &mut Emitter,
     ) -> Self {
-        let units = layers.map(|layer| {
-            let copies = Copies::of(plan, layer);
-            (full_weights(plan, &copies), gathers_of_divided(plan, &copies))
-        });
+        let units = layers
+            .map(|layer| (gathered_weights(plan, layer), gathers_of_divided(plan, &Copies::of(plan, layer))));
         let gathering = gathers_divided(plan, pass, variant);
         let units: Vec<_> =
             units.map(|(bytes, works)| (bytes, if gathering { works } else { Vec::new() })).collect();
@@ -440,6 +438,39 @@ pub(crate) fn full_weights(plan: &Plan, copies: &Copies) -> Bytes {
     let trained: Bytes = divided.map(|(_, parameters)| plan.job.precision.storage_bytes() * parameters).sum();
     let divided = on_several(plan, &copies.frozen).filter(|(sharing, _)| gathered && sharing.shard > 1);
     trained + Bytes::new(divided.map(|(_, bytes)| bytes).sum())
+}
+
+/// Bytes of a layer while its weights are gathered: of those that are divided, and of the copies of them that products below
+/// 16 bits read, which are made of what was gathered and given up with it.
+pub(crate) fn gathered_weights(plan: &Plan, layer: &Layer) -> Bytes {
+    let copies = Copies::of(plan, layer);
+    full_weights(plan, &copies)
+        + quantised_bytes(plan) * (layer.quantised as f64 * divided_part(plan, &copies))
+}
+
+/// Bytes of the copies of a layer's weights that products below 16 bits read and that stay for the whole step.
+pub(crate) fn kept_quantised(plan: &Plan, layer: &Layer) -> Bytes {
+    let divided = divided_part(plan, &Copies::of(plan, layer));
+    quantised_bytes(plan) * (layer.quantised as f64 * (1.0 - divided))
+}
+
+/// The part of a layer's weights that the data axis divides.
+fn divided_part(plan: &Plan, copies: &Copies) -> f64 {
+    if !plan.divides(Divided::Weights) || copies.total() == 0 {
+        return 0.0;
+    }
+    let divided = copies.on_several(plan).filter(|(sharing, _)| sharing.shard > 1);
+    divided.map(|(_, parameters)| parameters).sum::<f64>() / copies.total() as f64
+}
+
+/// Bytes of the copies of a weight that products below 16 bits read, beside it or instead of it.
+fn quantised_bytes(plan: &Plan) -> Bytes {
+    let precision = plan.job.precision;
+    precision.quantisation().map_or(Bytes::ZERO, |quantisation| {
+        let copies = quantisation.copies as f64 * precision.operand_bytes();
+        let instead = plan.stack.quantised_weights_only && !plan.divides(Divided::Weights);
+        if instead { copies - plan.state_bytes().weight } else { copies }
+    })
 }
 
 /// What the gradients of `copies` take before they are reduced.

@@ -7,7 +7,7 @@ pub use offloaded::{NodeMemory, node_memory};
 
 pub use crate::data::divisor;
 
-use crate::data::Copies;
+use crate::data::{Copies, kept_quantised};
 use crate::stage::{Stage, stages_on};
 use divided::Undivided;
 use offloaded::with_offload;
@@ -153,16 +153,6 @@ pub fn gpu_state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
     }
 }
 
-/// Bytes of the copies of a weight that products below 16 bits read, beside it or instead of it.
-fn quantised_bytes(plan: &Plan) -> Bytes {
-    let precision = plan.job.precision;
-    precision.quantisation().map_or(Bytes::ZERO, |quantisation| {
-        let copies = quantisation.copies as f64 * precision.operand_bytes();
-        let instead = plan.stack.quantised_weights_only && !plan.divides(Divided::Weights);
-        if instead { copies - plan.state_bytes().weight } else { copies }
-    })
-}
-
 /// Memory that libraries, communicators and buffers of a fixed size take.
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let [shard, replica] = match plan.mesh.shard {
@@ -296,10 +286,10 @@ fn rank_memory(
     let temporaries = undivided.max(halves);
     let Undivided { gathered, unreduced, apart } = Undivided::of(plan, here(), temporaries);
     let lost = plan.stack.fragmentation.value * (activations + temporaries + (gathered + unreduced - apart));
-    let quantised = here().map(Stage::quantised).sum::<u64>() as f64;
+    let quantised: Bytes = here().flat_map(Stage::layers).map(|layer| kept_quantised(plan, layer)).sum();
     let frozen = Copies::of_all(plan, here().flat_map(Stage::layers)).frozen(plan);
     RankMemory {
-        weights: (state(|state| state.weights) + frozen + quantised_bytes(plan) * quantised)
+        weights: (state(|state| state.weights) + frozen + quantised)
             * plan.schedule().weight_versions() as f64,
         gradients: state(|state| state.gradients),
         optimizer: state(|state| state.optimizer),

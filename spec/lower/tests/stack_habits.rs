@@ -58,6 +58,22 @@ fn an_optimizer_of_divided_state_keeps_its_extra_state_on_one_rank_too() {
     assert!((state_per_parameter(&alone) - 16.0).abs() < 1e-3);
 }
 
+/// Copies in fp8 of the matrices of 12 blocks, 12 h² weights each, as they are and transposed: all of them where every rank has
+/// all weights, those of the gathered blocks where the weights are divided.
+#[test]
+fn copies_below_16_bits_are_kept_only_of_weights_that_are_there() {
+    let weights = |precision, sharding: &str| {
+        let plan = Plan { data_sharding: sharding.into(), ..plan("deepspeed", 2, precision) };
+        plan.check("").unwrap();
+        plan_memory(&plan)[0].weights
+    };
+    let more = |sharding| weights(Precision::Fp8, sharding) - weights(Precision::Bf16, sharding);
+    let block = 2.0 * 12.0 * 768.0 * 768.0;
+    assert_eq!(more("zero1").get(), 12.0 * block);
+    let gathered = more("zero3").get() / block;
+    assert!((1.0..=3.0).contains(&gathered), "copies of {gathered} blocks");
+}
+
 #[test]
 fn gradients_in_the_buckets_of_a_reduction_need_several_data_ranks() {
     let check = |data, in_reduction, expected: f64| {

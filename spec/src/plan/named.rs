@@ -1,14 +1,20 @@
 //! A plan's model, cluster and software: each as a full table, as plans are written, or by its name in the catalog,
-//! `cluster = "dgx-a100:2"`, as people write them.
+//! `cluster = "dgx-a100:2"`, as people write them. An entry of which one thing differs is
+//! `cluster = { base = "dgx-a100:2", calibration = "published" }`.
 
 use crate::cluster::Cluster;
 use crate::error::SpecError;
 use crate::model::{Model, preset::preset};
 use crate::stack::Stack;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, Visitor,
+};
 use std::fmt;
 use std::marker::PhantomData;
+
+/// The key of the entry's name in a table that says what differs from it.
+pub(super) const BASE: &str = "base";
 
 /// A type whose values the catalog has by name.
 pub(super) trait Named: DeserializeOwned {
@@ -17,6 +23,11 @@ pub(super) trait Named: DeserializeOwned {
 
     /// The entry of that name.
     fn named(name: &str) -> Result<Self, SpecError>;
+
+    /// Changes what may differ from the entry; the keys that it knows, for another one.
+    fn set(&mut self, _key: &str, _value: String) -> Result<(), &'static str> {
+        Err("nothing")
+    }
 }
 
 impl Named for Model {
@@ -32,6 +43,16 @@ impl Named for Cluster {
 
     fn named(name: &str) -> Result<Self, SpecError> {
         Cluster::from_name(name)
+    }
+
+    fn set(&mut self, key: &str, value: String) -> Result<(), &'static str> {
+        match key {
+            "calibration" => {
+                self.calibration = Some(value);
+                Ok(())
+            }
+            _ => Err("`calibration`"),
+        }
     }
 }
 
@@ -66,8 +87,39 @@ impl<'de, T: Named> Visitor<'de> for NameOrTable<T> {
         })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<T, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(table))
+    fn visit_map<A: MapAccess<'de>>(self, mut table: A) -> Result<T, A::Error> {
+        let first: Option<String> = table.next_key()?;
+        if first.as_deref() != Some(BASE) {
+            return T::deserialize(MapAccessDeserializer::new(WithFirst { first, rest: table }));
+        }
+        let mut entry = self.visit_str(&table.next_value::<String>()?)?;
+        while let Some(key) = table.next_key::<String>()? {
+            entry.set(&key, table.next_value()?).map_err(|known| {
+                A::Error::custom(format!("`{key}` is unknown beside `{BASE}`, where {known} may stand"))
+            })?;
+        }
+        Ok(entry)
+    }
+}
+
+/// A table whose first key has been read.
+struct WithFirst<A> {
+    first: Option<String>,
+    rest: A,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithFirst<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        match self.first.take() {
+            Some(key) => seed.deserialize(key.into_deserializer()).map(Some),
+            None => self.rest.next_key_seed(seed),
+        }
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.rest.next_value_seed(seed)
     }
 }
 
@@ -97,6 +149,16 @@ mod tests {
         let written = toml::to_string(&file).unwrap();
         assert!(written.contains("[cluster.node.gpu]"), "what is written stands alone");
         assert_eq!(toml::from_str::<File>(&written).unwrap(), file);
+    }
+
+    #[test]
+    fn an_entry_may_differ_in_its_calibration() {
+        let text = NAMES.replace("\"dgx-a100:2\"", "{ base = \"dgx-a100:2\", calibration = \"none\" }");
+        let cluster = toml::from_str::<File>(&text).unwrap().cluster;
+        let named = Cluster::from_name("dgx-a100:2").unwrap();
+        assert_eq!(cluster, Cluster { calibration: Some("none".into()), ..named });
+        let error = toml::from_str::<File>(&text.replace("calibration", "nodes")).unwrap_err().to_string();
+        assert!(error.contains("`nodes` is unknown beside `base`, where `calibration` may stand"), "{error}");
     }
 
     #[test]

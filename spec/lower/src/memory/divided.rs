@@ -7,7 +7,7 @@
 //! activations   all    - h       - 3       - 2        less and less
 //! ```
 
-use crate::data::{Copies, buckets, full_gradients, full_weights};
+use crate::data::{buckets, full_gradients, gathered_weights};
 use crate::recompute::{backward_peak, kept, largest_temporary};
 use crate::stage::Stage;
 use trainwright_spec::data::{Divided, Reshard};
@@ -56,7 +56,7 @@ impl Undivided {
 
 /// What gathering each layer of a stage takes, in the order of forward.
 fn weights_of(plan: &Plan, stage: &Stage) -> Vec<Bytes> {
-    stage.layers().map(|layer| full_weights(plan, &Copies::of(plan, layer))).collect()
+    stage.layers().map(|layer| gathered_weights(plan, layer)).collect()
 }
 
 /// Forward and backward of one microbatch, layer by layer.
