@@ -179,9 +179,18 @@ impl CliError {
         }
     }
 
-    /// The message as one line, even if the quoted part of a file has several.
+    /// The message as one line, even if the quoted part of a file has several. Other control characters of a file are escaped: a
+    /// terminal would obey them.
     pub fn line(&self) -> String {
-        self.to_string().replace(['\n', '\r'], " ")
+        let mut line = String::new();
+        for letter in self.to_string().chars() {
+            match letter {
+                '\n' | '\r' | '\t' => line.push(' '),
+                letter if letter.is_control() => line.extend(letter.escape_default()),
+                letter => line.push(letter),
+            }
+        }
+        line
     }
 
     /// How the program ends.
