@@ -12,6 +12,7 @@
 //!
 //! | folder | what it is | may use |
 //! | --- | --- | --- |
+//! | `contained` | panics of a library that become errors | nothing |
 //! | `device` | the trait behind which ranks compute, CPU and CUDA; buffers and tensors of a device | error, random |
 //! | `comm` | transports, collectives, routes between ranks, heartbeats | device |
 //! | `train` | what a rank holds and does, and the run of all ranks; data, checkpoints, records | device, comm |
@@ -48,6 +49,7 @@
 //! ```
 
 mod comm;
+mod contained;
 mod device;
 mod error;
 mod measure;
@@ -58,6 +60,7 @@ mod wire;
 pub use comm::drill::{Drill, DrillKind};
 pub use comm::routes::Route;
 pub use comm::transport::{Remark, Rendezvous, RendezvousVia, Token, leave_processes};
+pub use contained::is_contained;
 pub use device::{AttentionBy, DEVICES, DeviceKind, DeviceMemory};
 pub use error::{CheckpointError, Fault, RunError};
 pub use measure::calibrate::{

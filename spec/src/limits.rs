@@ -104,3 +104,30 @@ pub const TOKENS: Count = count("the tokens of a sequence", MOST as u64);
 pub const BUCKET: Count = count("the parameters of a bucket", 1_000_000_000_000_000);
 /// The alignment to which a size is padded.
 pub const MULTIPLE: Count = count("what it is padded to a multiple of", MOST as u64);
+
+/// Every count.
+pub const COUNTS: [Count; 23] = [
+    HIDDEN,
+    LAYERS,
+    HEADS,
+    KV_HEADS,
+    HEAD_DIM,
+    RANK,
+    INNER,
+    VOCAB,
+    POSITIONS,
+    EMBEDDING,
+    TOKEN_TYPES,
+    WINDOW,
+    CONVOLUTION,
+    EXPERTS,
+    EXPERTS_PER_TOKEN,
+    BLOCK,
+    NORMS,
+    BUCKETS,
+    RANKS,
+    SEQUENCES,
+    TOKENS,
+    BUCKET,
+    MULTIPLE,
+];

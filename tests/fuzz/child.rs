@@ -21,6 +21,9 @@ const STACK: usize = 8 << 20;
 /// Inputs that take longer are reported, in milliseconds.
 const SLOW: u128 = 2000;
 
+/// Bytes of an input at most: lines that are doubled twice a thousand times say nothing new.
+const LONGEST: usize = 1 << 20;
+
 /// Where the last panic was, and what it said.
 static PANIC: Mutex<Option<(String, String)>> = Mutex::new(None);
 
@@ -64,7 +67,9 @@ impl Inputs {
         }
         let damage = draws.of(target.damages);
         let damaged = damage(seed, &self.words, &mut draws);
-        damaged.unwrap_or_else(|| crate::mutate::bytes::flipped(seed, &mut draws))
+        let mut damaged = damaged.unwrap_or_else(|| crate::mutate::bytes::flipped(seed, &mut draws));
+        damaged.truncate(LONGEST);
+        damaged
     }
 
     /// Whether it is an intact input, which must be read.
@@ -117,10 +122,10 @@ fn one(target: &Target, inputs: &Inputs, number: u64) -> Result<bool, (String, S
     if milliseconds > SLOW {
         say(&format!("slow {number} {milliseconds}"));
     }
-    if let Some(panic) = PANIC.lock().unwrap().take() {
-        return Err(panic);
-    }
-    match read.expect("a panic was noted") {
+    let Ok(read) = read else {
+        return Err(PANIC.lock().unwrap().take().unwrap_or_default());
+    };
+    match read {
         Ok(()) => Ok(true),
         Err(fault) if inputs.is_intact(number) => Err(("intact".into(), fault.replace('\n', " "))),
         Err(fault) if fault.is_empty() => Err(("message".into(), "a refusal without a word".into())),

@@ -21,7 +21,7 @@ pub fn targets() -> Vec<Target> {
             in_folder("model.safetensors.index.json", bytes, weights)
         }),
         slow("checkpoint", || vec![TRAINER.into()], JSON, |bytes| in_folder("trainer.json", bytes, checkpoint)),
-        slow("tokenizer", || vec![TOKENIZER.into()], JSON, |bytes| in_folder("tokenizer.json", bytes, tokenizer)),
+        slow("tokenizer", || vec![TOKENIZER.into(), PAIRS.into()], JSON, |bytes| in_folder("tokenizer.json", bytes, tokenizer)),
         slow("megatron-index", || vec![index()], BYTES, |bytes| in_folder("data.idx", bytes, megatron)),
         slow("json-lines", || vec![LINES.into()], JSON_LINES, |bytes| in_folder("data.jsonl", bytes, |folder| data(folder, "data.jsonl", DataFormat::JsonLines))),
         slow("text", || vec![LINES.into()], TEXT, |bytes| in_folder("data.txt", bytes, |folder| data(folder, "data.txt", DataFormat::Text))),
@@ -34,6 +34,15 @@ const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": nul
     {"id": 4, "content": "<|end|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
     "normalizer": {"type": "NFC"}, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
     "model": {"type": "WordLevel", "vocab": {"?": 0, "a": 1, "quick": 2, "fox": 3}, "unk_token": "?"}}"#;
+
+/// Of pairs of bytes.
+const PAIRS: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+    "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "a"}, {"type": "Lowercase"}]},
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+    "post_processor": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true},
+    "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+    "model": {"type": "BPE", "dropout": null, "unk_token": "b", "continuing_subword_prefix": null, "end_of_word_suffix": null,
+    "fuse_unk": false, "byte_fallback": false, "vocab": {"a": 0, "b": 1, "ab": 2, "f": 3}, "merges": ["a b"]}}"#;
 
 const LINES: &str = "{\"text\": \"a fox\"}\n\n{\"id\": 1, \"text\": \"quick\\nfox\"}\n{\"text\": \"\"}\n";
 
@@ -48,7 +57,7 @@ fn slow(
     damages: &'static [crate::mutate::Damage],
     read: impl Fn(&[u8]) -> Result<(), String> + 'static,
 ) -> Target {
-    Target { inputs: 500, ..reader(name, seeds, damages, &["ByteLevel", "BPE", "merges", "Unigram"], read) }
+    Target { inputs: 500, ..reader(name, seeds, damages, &["Precompiled", "precompiled_charsmap", "Unigram", "WordPiece", "Replace", "Split", "Regex", "Metaspace"], read) }
 }
 
 /// Reads a file with a name, beside others that its reader needs.

@@ -100,10 +100,15 @@ fn read<'a>(
         match importer.read(&Request { text, ..request.clone() }) {
             Ok(imported) => {
                 let plan = imported.plan;
+                let passes = plan.microbatches().saturating_mul(plan.model.layers());
+                // `export` refuses longer steps.
+                if passes > 1_000_000 {
+                    return Ok(());
+                }
                 for exporter in EXPORTERS {
                     export(&plan, *exporter);
                 }
-                if plan.microbatches().saturating_mul(plan.model.layers()) <= 200 && plan.mesh.ranks() <= 1024 {
+                if passes <= 200 && plan.mesh.ranks() <= 1024 {
                     lower(&plan);
                 }
                 return Ok(());
