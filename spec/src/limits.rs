@@ -3,7 +3,7 @@
 //!
 //! | size | most | why that is generous |
 //! | --- | --- | --- |
-//! | ranks, sequences of a batch, tokens of a sequence | 10⁷ | fifty times the largest machine |
+//! | ranks, sequences of a batch, tokens of a sequence, requests | 10⁷ | fifty times the largest machine |
 //! | width of the residual stream, heads, ranks of compressions | 10⁶ | fifty times GPT-3's 12,288 |
 //! | inner width of a feed-forward layer | 10⁷ | |
 //! | vocabulary | 10⁸ | four hundred times Gemma's 256,000 |
@@ -100,13 +100,15 @@ pub const RANKS: Count = count("the number of ranks along an axis", MOST as u64)
 pub const SEQUENCES: Count = count("the number of sequences", MOST as u64);
 /// Tokens of a sequence.
 pub const TOKENS: Count = count("the tokens of a sequence", MOST as u64);
+/// Requests to an inference engine.
+pub const REQUESTS: Count = count("the number of requests", MOST as u64);
 /// Parameters of a bucket of gradients.
 pub const BUCKET: Count = count("the parameters of a bucket", 1_000_000_000_000_000);
 /// The alignment to which a size is padded.
 pub const MULTIPLE: Count = count("what it is padded to a multiple of", MOST as u64);
 
 /// Every count.
-pub const COUNTS: [Count; 23] = [
+pub const COUNTS: [Count; 24] = [
     HIDDEN,
     LAYERS,
     HEADS,
@@ -128,6 +130,7 @@ pub const COUNTS: [Count; 23] = [
     RANKS,
     SEQUENCES,
     TOKENS,
+    REQUESTS,
     BUCKET,
     MULTIPLE,
 ];

@@ -85,7 +85,9 @@ pub fn run(arguments: &[String]) -> ExitCode {
     let (name, current) = (name.clone(), File::create(file).unwrap());
     panic::set_hook(Box::new(|info| {
         let place = info.location().map_or_else(String::new, |at| format!("{}:{}", at.file(), at.line()));
-        let said = info.payload_as_str().unwrap_or("a panic").replace('\n', " ");
+        let text = info.payload().downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| info.payload().downcast_ref::<&str>().copied());
+        let said = text.unwrap_or("a panic").replace('\n', " ");
         // The first one of an input is its cause.
         PANIC.lock().unwrap().get_or_insert((place.replace(' ', "_"), said));
     }));
