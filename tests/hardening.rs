@@ -77,7 +77,10 @@ fn the_oldest_compiler_is_the_same_everywhere() {
         let inherited = &manifest["package"]["rust-version"];
         assert_eq!(inherited.get("workspace").and_then(toml::Value::as_bool), Some(true), "{member}");
     }
-    assert!(read("docs/hardening.md").contains(&format!("Rust {oldest}")), "docs/hardening.md names Rust {oldest}");
+    assert!(
+        read("docs/hardening.md").contains(&format!("Rust {oldest}")),
+        "docs/hardening.md names Rust {oldest}"
+    );
 }
 
 /// Sources of crates: the registry, by the lock file.

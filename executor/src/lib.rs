@@ -89,5 +89,5 @@ pub use train::run::stopping::StopRequest;
 pub use train::run::{FullWeights, Outcome, StepReport, Waits, train};
 pub use train::settings::{Records, Saving, Settings, Start, Validation};
 pub use train::supported::{check, with_executor_stack};
-pub use wire::{WIRE_READERS, WireReader};
 pub use trainwright_kernels::cuda::{InUse, ask_for_queues};
+pub use wire::{WIRE_READERS, WireReader};

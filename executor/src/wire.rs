@@ -23,7 +23,10 @@ pub const WIRE_READERS: [WireReader; 4] = [
         reads: |bytes| {
             let identity = Identity::from_bytes(bytes);
             // A difference is a message to people.
-            identity.as_ref().map(|other| Identity::default().with("steps", &9).difference(1, other)).is_some()
+            identity
+                .as_ref()
+                .map(|other| Identity::default().with("steps", &9).difference(1, other))
+                .is_some()
         },
     },
     WireReader { name: "report", valid: valid_reports, reads: is_report },

@@ -45,18 +45,32 @@ const CONFIGS: [(&str, &[(&str, u64)]); 9] = [
     ("letters-1.json", &[("vocab_size", 1)]),
     ("letters-10M.json", &[("vocab_size", 10_000_000)]),
     ("letters-100M.json", &[("vocab_size", 100_000_000)]),
-    ("wide.json", &[("hidden_size", 1_000_000), ("num_attention_heads", 10_000), ("num_key_value_heads", 10_000)]),
-    ("narrow.json", &[("hidden_size", 1), ("num_attention_heads", 1), ("num_key_value_heads", 1), ("intermediate_size", 1)]),
+    (
+        "wide.json",
+        &[("hidden_size", 1_000_000), ("num_attention_heads", 10_000), ("num_key_value_heads", 10_000)],
+    ),
+    (
+        "narrow.json",
+        &[
+            ("hidden_size", 1),
+            ("num_attention_heads", 1),
+            ("num_key_value_heads", 1),
+            ("intermediate_size", 1),
+        ],
+    ),
     ("inner.json", &[("intermediate_size", 10_000_000)]),
     ("deep.json", &[("num_hidden_layers", 200)]),
-    ("all.json", &[
-        ("hidden_size", 1_000_000),
-        ("num_attention_heads", 1_000_000),
-        ("num_key_value_heads", 1),
-        ("num_hidden_layers", 200),
-        ("intermediate_size", 10_000_000),
-        ("vocab_size", 100_000_000),
-    ]),
+    (
+        "all.json",
+        &[
+            ("hidden_size", 1_000_000),
+            ("num_attention_heads", 1_000_000),
+            ("num_key_value_heads", 1),
+            ("num_hidden_layers", 200),
+            ("intermediate_size", 10_000_000),
+            ("vocab_size", 100_000_000),
+        ],
+    ),
 ];
 
 /// Questions with a model.

@@ -61,11 +61,19 @@ fn a_file_that_cannot_be_written_is_one_line_and_leaves_nothing() {
     let locked = !is_root(&folder);
     let before = names(&folder);
     for writer in WRITERS {
-        refused(&folder.run(&format!("{writer} nowhere/file")), 1, "cannot write nowhere/file: no such file or directory");
+        refused(
+            &folder.run(&format!("{writer} nowhere/file")),
+            1,
+            "cannot write nowhere/file: no such file or directory",
+        );
         refused(&folder.run(&format!("{writer} .")), 1, "cannot write .: is a directory");
         refused(&folder.run(&format!("{writer} plan.toml/file")), 1, "not a directory");
         // A device without space.
-        refused(&folder.run(&format!("{writer} /dev/full")), 1, "cannot write /dev/full: no space left on device");
+        refused(
+            &folder.run(&format!("{writer} /dev/full")),
+            1,
+            "cannot write /dev/full: no space left on device",
+        );
         if locked {
             refused(&folder.run(&format!("{writer} locked/file")), 1, "permission denied");
         }
@@ -91,7 +99,9 @@ fn a_link_stays_a_link_and_its_target_is_replaced() {
 #[test]
 fn standard_output_that_is_closed_or_full_is_no_panic() {
     let folder = prepared();
-    for command in ["simulate plan.toml", "simulate plan.toml --json", "show models", "--help", "goodput plan.toml"] {
+    for command in
+        ["simulate plan.toml", "simulate plan.toml --json", "show models", "--help", "goodput plan.toml"]
+    {
         // Full.
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let ran = program(&folder.path("."), command).stdout(full).output().unwrap();
@@ -106,11 +116,16 @@ fn standard_output_that_is_closed_or_full_is_no_panic() {
         drop(child.stdout.take());
         let mut said = String::new();
         child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert_eq!((child.wait().unwrap().code(), said.contains("panicked")), (Some(0), false), "{command}: {said}");
+        assert_eq!(
+            (child.wait().unwrap().code(), said.contains("panicked")),
+            (Some(0), false),
+            "{command}: {said}"
+        );
         // None from the beginning.
         let closed = format!("exec {} {command} >&-", env!("CARGO_BIN_EXE_trainwright"));
         let mut shell = Command::new("sh");
-        let ran = shell.args(["-c", &closed]).current_dir(folder.path(".")).stdin(Stdio::null()).output().unwrap();
+        let ran =
+            shell.args(["-c", &closed]).current_dir(folder.path(".")).stdin(Stdio::null()).output().unwrap();
         let said = String::from_utf8(ran.stderr).unwrap();
         assert!(ran.status.code().is_some() && !said.contains("panicked"), "{command}: {said}");
     }
@@ -151,7 +166,11 @@ fn a_gzipped_trace_that_is_cut_or_holds_something_else_is_one_line() {
     fs::write(folder.path("cut.json.gz"), &member[..member.len() / 2]).unwrap();
     refused(&folder.run("profile cut.json.gz --gpu cpu --out out.csv"), 2, "cannot read cut.json.gz");
     fs::write(folder.path("spaces.json.gz"), &member).unwrap();
-    refused(&folder.run("profile spaces.json.gz --gpu cpu --out out.csv"), 2, "not a trace of PyTorch's profiler");
+    refused(
+        &folder.run("profile spaces.json.gz --gpu cpu --out out.csv"),
+        2,
+        "not a trace of PyTorch's profiler",
+    );
     assert!(!folder.path("out.csv").exists());
 }
 

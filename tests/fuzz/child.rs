@@ -60,7 +60,8 @@ impl Inputs {
         });
         let mut draws = Draws(first.wrapping_add(number.wrapping_mul(0x2545_F491_4F6C_DD1D)));
         let all = self.seeds.len() + self.once_failed.len();
-        let drawn = |draws: &mut Draws| intact.clone().nth(draws.below(all)).expect("it is below their number");
+        let drawn =
+            |draws: &mut Draws| intact.clone().nth(draws.below(all)).expect("it is below their number");
         let seed = drawn(&mut draws);
         if draws.below(40) == 0 {
             return spliced(seed, drawn(&mut draws), &mut draws);

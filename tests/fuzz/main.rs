@@ -12,6 +12,8 @@
 
 mod child;
 mod files;
+#[path = "../common/long.rs"]
+mod long;
 mod mutate;
 mod supervise;
 mod targets;

@@ -1,6 +1,7 @@
 //! Starts processes that run inputs, and says what failed. A process that ends on an input is started again behind it.
 
 use crate::child::Inputs;
+use crate::long::cases;
 use crate::targets::{Target, targets};
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,16 +79,14 @@ pub fn run(arguments: &[String]) -> ExitCode {
     let (long, from) = (number("--long"), number("--from").unwrap_or(0));
     let is_name = |argument: &&String| !argument.starts_with('-') && argument.parse::<u64>().is_err();
     let names: Vec<&String> = arguments.iter().filter(is_name).collect();
-    let chosen = |target: &Target| names.is_empty() || names.iter().any(|name| target.name.contains(name.as_str()));
+    let chosen =
+        |target: &Target| names.is_empty() || names.iter().any(|name| target.name.contains(name.as_str()));
     let all: Vec<Target> = targets().into_iter().filter(chosen).collect();
     if arguments.iter().any(|argument| argument == "--list") {
         all.iter().for_each(|target| println!("{}: test", target.name));
         return ExitCode::SUCCESS;
     }
-    let times = match std::env::var("TRAINWRIGHT_MUTATIONS") {
-        Ok(times) => times.parse().expect("TRAINWRIGHT_MUTATIONS is a number"),
-        Err(_) => 1,
-    };
+    let times = cases("TRAINWRIGHT_MUTATIONS", 1, 2) as u64;
     let (next, reports) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let names: Vec<(String, u64)> =
         all.iter().map(|target| (target.name.clone(), long.unwrap_or(target.inputs * times))).collect();
@@ -122,8 +121,8 @@ pub fn run(arguments: &[String]) -> ExitCode {
 fn summary(name: &str, report: &Report, time: Duration) -> String {
     let Report { inputs, accepted, refused, bytes, slow, faults } = report;
     let slowest = slow.iter().max_by_key(|(_, milliseconds)| milliseconds);
-    let slowest =
-        slowest.map_or(String::new(), |(number, ms)| format!(", {} slow, number {number} {ms} ms", slow.len()));
+    let slowest = slowest
+        .map_or(String::new(), |(number, ms)| format!(", {} slow, number {number} {ms} ms", slow.len()));
     format!(
         "{name:24} {inputs:8} inputs, {accepted:7} accepted, {refused:7} refused, {} faults, {:5} MiB, {:6.1} s{slowest}",
         faults.len(),
@@ -179,7 +178,8 @@ fn process(name: &str, (from, to): (u64, u64), file: &Path, report: &mut Report)
         .spawn()
         .unwrap();
     let (output, mut errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    let reader = std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).collect::<Vec<_>>());
+    let reader =
+        std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).collect::<Vec<_>>());
     let said = std::thread::spawn(move || {
         let mut said = Vec::new();
         let _ = errors.read_to_end(&mut said);

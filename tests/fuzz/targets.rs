@@ -38,10 +38,17 @@ const FRAMES: &[Damage] = &[bytes::with_checksum, bytes::bytes];
 
 /// All targets.
 pub fn targets() -> Vec<Target> {
-    [spec::targets(), tools::targets(), measured::targets(), tables::targets(), executor::targets(), commands::targets()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        spec::targets(),
+        tools::targets(),
+        measured::targets(),
+        tables::targets(),
+        executor::targets(),
+        commands::targets(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// A target of a reader of this process, cheap enough for thousands of inputs.

@@ -44,7 +44,10 @@ fn damage(rows: &mut Vec<Vec<String>>, words: &Words, draws: &mut Draws) -> Opti
         10 => {
             // A whole column of one number.
             let number = numbers::whole(draws).to_string();
-            rows.iter_mut().skip(1).filter_map(|row| row.get_mut(column)).for_each(|cell| *cell = number.clone());
+            rows.iter_mut()
+                .skip(1)
+                .filter_map(|row| row.get_mut(column))
+                .for_each(|cell| *cell = number.clone());
         }
         _ => {
             let old = rows[row].get(column).cloned().unwrap_or_default();

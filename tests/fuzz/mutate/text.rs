@@ -69,7 +69,7 @@ fn replaced(
     format!("{}{with}{}", &text[..start], &text[end..])
 }
 
-/// A line deleted, doubled a thousand times or put elsewhere.
+/// A line deleted, doubled up to a thousand times or put elsewhere.
 fn lines(text: &str, draws: &mut Draws) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     if lines.is_empty() {
@@ -80,7 +80,7 @@ fn lines(text: &str, draws: &mut Draws) -> String {
         0 => drop(lines.remove(one)),
         1 => lines.insert(one, lines[other]),
         2 => lines.swap(one, other),
-        _ => drop(lines.splice(one..one, vec![lines[other]; 1000])),
+        _ => drop(lines.splice(one..one, vec![lines[other]; draws.of(&[3, 30, 1000])])),
     }
     lines.join("\n")
 }

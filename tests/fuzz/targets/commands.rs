@@ -25,22 +25,59 @@ pub fn targets() -> Vec<Target> {
         command("goodput", plans, TOML, 40, json!({"plan": "FILE", "tokens": "1e12"})),
         command("export", plans, TOML, 150, to("megatron-lm")),
         command("export", plans, TOML, 150, to("torchtitan")).named("export-torchtitan"),
-        command("what-if", plans, TOML, 20, json!({"plan": "FILE", "vary": "micro_batch=1,2", "tokens": "1B"})),
+        command(
+            "what-if",
+            plans,
+            TOML,
+            20,
+            json!({"plan": "FILE", "vary": "micro_batch=1,2", "tokens": "1B"}),
+        ),
         command("plan", configs, JSON, 30, planning(json!({"model": "FILE"}))).named("plan-config"),
         command("plan", clusters, TOML, 30, planning(json!({"cluster": "FILE"}))).named("plan-cluster"),
         command("plan", choices, TOML, 30, planning(json!({"choices": "FILE"}))).named("plan-choices"),
-        command("plan", calibrations, TOML, 30, planning(json!({"calibration": "FILE"}))).named("plan-calibration"),
+        command("plan", calibrations, TOML, 30, planning(json!({"calibration": "FILE"})))
+            .named("plan-calibration"),
         command("serve", requests, CSV, 60, serving(json!({"trace": "FILE"}))).named("serve-trace"),
         command("serve", benches, JSON, 60, serving(json!({"measured": "FILE"}))).named("serve-measured"),
         command("serve", configs, JSON, 40, serving(json!({"model": "FILE", "batch": 2, "output": 4})))
             .named("serve-config"),
         command("serve-plan", requests, CSV, 6, serving(json!({"trace": "FILE", "rate": 1}))),
-        command("compare", kinetos, JSON, 40, json!({"trace": "FILE", "plan": "plan.toml", "report": "page"})),
-        command("profile", nsights, SQLITE, 150, json!({"trace": "FILE", "gpu": "cpu", "precision": "bf16", "out": "out"})),
-        command("replay", traces, CHAKRA, 60, json!({"traces": ["FILE"], "groups": "groups.json", "cluster": "dgx-a100"})),
-        command("replay", groups, JSON, 60, json!({"traces": ["trace.et"], "groups": "FILE", "cluster": "dgx-a100"}))
-            .named("replay-groups"),
-        command("network", logs, TEXT, 100, json!({"cluster": "dgx-a100:2", "log": "FILE", "write_profile": "out"})),
+        command(
+            "compare",
+            kinetos,
+            JSON,
+            40,
+            json!({"trace": "FILE", "plan": "plan.toml", "report": "page"}),
+        ),
+        command(
+            "profile",
+            nsights,
+            SQLITE,
+            150,
+            json!({"trace": "FILE", "gpu": "cpu", "precision": "bf16", "out": "out"}),
+        ),
+        command(
+            "replay",
+            traces,
+            CHAKRA,
+            60,
+            json!({"traces": ["FILE"], "groups": "groups.json", "cluster": "dgx-a100"}),
+        ),
+        command(
+            "replay",
+            groups,
+            JSON,
+            60,
+            json!({"traces": ["trace.et"], "groups": "FILE", "cluster": "dgx-a100"}),
+        )
+        .named("replay-groups"),
+        command(
+            "network",
+            logs,
+            TEXT,
+            100,
+            json!({"cluster": "dgx-a100:2", "log": "FILE", "write_profile": "out"}),
+        ),
         command("fit", runs, CSV, 15, json!({"measurements": "FILE", "quality": "A,B", "out": "out"})),
         command("predict", runs, CSV, 25, json!({"cases": "FILE", "out": "out"})),
         command("curves", metrics, JSON_LINES, 150, json!({"metrics": ["FILE"], "svg": "page"})),
@@ -59,7 +96,13 @@ fn merged(options: &Value, more: Value) -> Value {
     options.into()
 }
 
-fn command(name: &'static str, seeds: Seeds, damages: &'static [Damage], inputs: u64, options: Value) -> Target {
+fn command(
+    name: &'static str,
+    seeds: Seeds,
+    damages: &'static [Damage],
+    inputs: u64,
+    options: Value,
+) -> Target {
     let options: Map<String, Value> = options.as_object().unwrap().clone();
     let read = move |bytes: &[u8]| {
         let mut given = BTreeMap::from([
@@ -169,7 +212,9 @@ fn runs() -> Vec<Vec<u8>> {
 
 fn metrics() -> Vec<Vec<u8>> {
     let line = |step: usize| {
-        format!("{{\"step\": {step}, \"loss\": 5.5, \"validation_loss\": 5.6, \"gradient_norm\": 1.5, \"tokens_per_second\": 100.0}}\n")
+        format!(
+            "{{\"step\": {step}, \"loss\": 5.5, \"validation_loss\": 5.6, \"gradient_norm\": 1.5, \"tokens_per_second\": 100.0}}\n"
+        )
     };
     vec![(1..6).map(line).collect::<String>().into_bytes()]
 }

@@ -1,31 +1,73 @@
 //! Data, tokenizers, weights and messages: what runs read.
 
-use super::{BYTES, FRAMES, JSON, JSON_LINES, SAFETENSORS, Target, TEXT, fate, reader};
+use super::{BYTES, FRAMES, JSON, JSON_LINES, SAFETENSORS, TEXT, Target, fate, reader};
 use crate::files;
 use std::fs;
 use std::path::Path;
 use trainwright_executor::{
-    DataFile, DataFormat, DataOptions, ModelFolder, Remark, TextCoder, Tokens, WIRE_READERS, last_checkpoint, tensor_names,
+    DataFile, DataFormat, DataOptions, ModelFolder, Remark, TextCoder, Tokens, WIRE_READERS, last_checkpoint,
+    tensor_names,
 };
 
 pub fn targets() -> Vec<Target> {
     let wire = WIRE_READERS.iter().map(|wire| {
-        let damages = if wire.name == "frames" { FRAMES } else if wire.name == "identity" { JSON } else { BYTES };
+        let damages = if wire.name == "frames" {
+            FRAMES
+        } else if wire.name == "identity" {
+            JSON
+        } else {
+            BYTES
+        };
         reader(&format!("wire-{}", wire.name), wire.valid, damages, &[], |bytes| {
             (wire.reads)(bytes).then_some(()).ok_or_else(|| "no message".into())
         })
     });
     let others = [
-        slow("safetensors", || vec![safetensors()], SAFETENSORS, |bytes| in_folder("model.safetensors", bytes, weights)),
-        slow("safetensors-index", || vec![INDEX.into()], JSON, |bytes| {
-            in_folder("model.safetensors.index.json", bytes, weights)
-        }),
-        slow("checkpoint", || vec![TRAINER.into()], JSON, |bytes| in_folder("trainer.json", bytes, checkpoint)),
-        slow("tokenizer", || vec![TOKENIZER.into(), PAIRS.into()], JSON, |bytes| in_folder("tokenizer.json", bytes, tokenizer)),
+        slow(
+            "safetensors",
+            || vec![safetensors()],
+            SAFETENSORS,
+            |bytes| in_folder("model.safetensors", bytes, weights),
+        ),
+        slow(
+            "safetensors-index",
+            || vec![INDEX.into()],
+            JSON,
+            |bytes| in_folder("model.safetensors.index.json", bytes, weights),
+        ),
+        slow(
+            "checkpoint",
+            || vec![TRAINER.into()],
+            JSON,
+            |bytes| in_folder("trainer.json", bytes, checkpoint),
+        ),
+        slow(
+            "tokenizer",
+            || vec![TOKENIZER.into(), PAIRS.into()],
+            JSON,
+            |bytes| in_folder("tokenizer.json", bytes, tokenizer),
+        ),
         slow("megatron-index", || vec![index()], BYTES, |bytes| in_folder("data.idx", bytes, megatron)),
-        slow("json-lines", || vec![LINES.into()], JSON_LINES, |bytes| in_folder("data.jsonl", bytes, |folder| data(folder, "data.jsonl", DataFormat::JsonLines))),
-        slow("text", || vec![LINES.into()], TEXT, |bytes| in_folder("data.txt", bytes, |folder| data(folder, "data.txt", DataFormat::Text))),
-        slow("tokens-u16", || vec![index()[..32].to_vec()], BYTES, |bytes| in_folder("data.u16", bytes, |folder| data(folder, "data.u16", DataFormat::U16))),
+        slow(
+            "json-lines",
+            || vec![LINES.into()],
+            JSON_LINES,
+            |bytes| {
+                in_folder("data.jsonl", bytes, |folder| data(folder, "data.jsonl", DataFormat::JsonLines))
+            },
+        ),
+        slow(
+            "text",
+            || vec![LINES.into()],
+            TEXT,
+            |bytes| in_folder("data.txt", bytes, |folder| data(folder, "data.txt", DataFormat::Text)),
+        ),
+        slow(
+            "tokens-u16",
+            || vec![index()[..32].to_vec()],
+            BYTES,
+            |bytes| in_folder("data.u16", bytes, |folder| data(folder, "data.u16", DataFormat::U16)),
+        ),
     ];
     wire.chain(others).collect()
 }
@@ -57,7 +99,25 @@ fn slow(
     damages: &'static [crate::mutate::Damage],
     read: impl Fn(&[u8]) -> Result<(), String> + 'static,
 ) -> Target {
-    Target { inputs: 500, ..reader(name, seeds, damages, &["Precompiled", "precompiled_charsmap", "Unigram", "WordPiece", "Replace", "Split", "Regex", "Metaspace"], read) }
+    Target {
+        inputs: 500,
+        ..reader(
+            name,
+            seeds,
+            damages,
+            &[
+                "Precompiled",
+                "precompiled_charsmap",
+                "Unigram",
+                "WordPiece",
+                "Replace",
+                "Split",
+                "Regex",
+                "Metaspace",
+            ],
+            read,
+        )
+    }
 }
 
 /// Reads a file with a name, beside others that its reader needs.

@@ -10,9 +10,13 @@ use trainwright_spec::precision::Precision;
 
 pub fn targets() -> Vec<Target> {
     vec![
-        of_text("kineto", || vec![files::KINETO.into()], JSON, &["gpu_memcpy", "gloo:all_reduce"], |text| {
-            fate(kineto::read(text, "f").map(|step| step.profile("f")))
-        }),
+        of_text(
+            "kineto",
+            || vec![files::KINETO.into()],
+            JSON,
+            &["gpu_memcpy", "gloo:all_reduce"],
+            |text| fate(kineto::read(text, "f").map(|step| step.profile("f"))),
+        ),
         reader("nsight", nsight_files, SQLITE, &[], |bytes| {
             let choice = nsight::Choice { device: None, precision: Some(Precision::Bf16) };
             fate(nsight::read(bytes, "f", choice).map(|step| step.profile("f")))

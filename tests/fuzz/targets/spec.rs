@@ -35,7 +35,13 @@ pub fn targets() -> Vec<Target> {
         of_text("calibration", calibrations, TOML, &[], |text| fate(Calibration::from_toml(text, "f"))),
         of_text("residuals", residuals, CSV, &[], |text| fate(Residuals::from_csv(text))),
         of_text("expert-load", || vec![files::LOAD.into()], CSV, &[], load),
-        of_text("schedule-csv", || vec![files::SCHEDULE.into()], CSV, &["0I1", "1W0", "0B", "UNSHARD"], schedule),
+        of_text(
+            "schedule-csv",
+            || vec![files::SCHEDULE.into()],
+            CSV,
+            &["0I1", "1W0", "0B", "UNSHARD"],
+            schedule,
+        ),
         of_text("schedule-text", schedule_texts, TEXT, &[], |text| fate(read(text, "f"))),
         of_text("library", || some("libraries"), TOML, &[], |text| fate(Library::from_toml(text, "f"))),
         of_text("serving-ranges", ranges, TOML, &[], |text| fate(ServingRanges::from_toml(text, "f"))),
@@ -66,7 +72,12 @@ fn model(text: &str) -> Result<(), String> {
     let flops = job.step_flops(&model, AttentionCount::CausalHalved).get();
     assert!(flops.is_finite() && flops > 0.0, "a step of {flops} FLOPs");
     let cluster = Cluster::from_name("h100-pcie-pair").unwrap();
-    let plain = Plan::plain(model, Stack::from_name("megatron-core").unwrap(), cluster, Job { global_batch: 2, ..job });
+    let plain = Plan::plain(
+        model,
+        Stack::from_name("megatron-core").unwrap(),
+        cluster,
+        Job { global_batch: 2, ..job },
+    );
     // Its sizes may not suit a plan.
     go_on(&Plan { mesh: Mesh::new(1, 1, 2), ..plain }).or(Ok(()))
 }
@@ -74,7 +85,8 @@ fn model(text: &str) -> Result<(), String> {
 /// Checks a plan, and simulates its step if that is short.
 fn go_on(plan: &Plan) -> Result<(), String> {
     plan.check("f").map_err(|error| error.to_string())?;
-    if plan.microbatches().saturating_mul(plan.model.layers()) > MOST_PASSES || plan.mesh.ranks() > MOST_RANKS {
+    if plan.microbatches().saturating_mul(plan.model.layers()) > MOST_PASSES || plan.mesh.ranks() > MOST_RANKS
+    {
         return Ok(());
     }
     let program = lower(plan);
@@ -87,14 +99,20 @@ fn go_on(plan: &Plan) -> Result<(), String> {
     if days > 1.0 {
         return Ok(());
     }
-    let (forecast, _) = forecast(plan, &ClusterCosts::new(&plan.cluster)).map_err(|error| error.to_string())?;
-    assert!(forecast.step_time.get().is_finite() && forecast.step_time.get() > 0.0, "{:?}", forecast.step_time);
+    let (forecast, _) =
+        forecast(plan, &ClusterCosts::new(&plan.cluster)).map_err(|error| error.to_string())?;
+    assert!(
+        forecast.step_time.get().is_finite() && forecast.step_time.get() > 0.0,
+        "{:?}",
+        forecast.step_time
+    );
     Ok(())
 }
 
 fn plans() -> Vec<String> {
     let examples = ["context", "data", "experts", "offload", "precision", "recompute", "schedules"];
-    let example = |name: &str| String::from_utf8(super::file(&format!("examples/plans/{name}.toml"))).unwrap();
+    let example =
+        |name: &str| String::from_utf8(super::file(&format!("examples/plans/{name}.toml"))).unwrap();
     let read = |text: String| Plan::from_toml(&text, "f").is_ok().then_some(text);
     let own = [files::plan(), files::mixture()].map(|plan| plan.to_toml());
     own.into_iter().chain(examples.iter().filter_map(|name| read(example(name)))).collect()
@@ -103,7 +121,11 @@ fn plans() -> Vec<String> {
 fn plan(text: &str) -> Result<(), String> {
     let plan = Plan::from_toml(text, "f").map_err(|error| error.to_string())?;
     let again = plan.to_toml();
-    assert_eq!(Plan::from_toml(&again, "f").as_ref().map_err(ToString::to_string), Ok(&plan), "written and read");
+    assert_eq!(
+        Plan::from_toml(&again, "f").as_ref().map_err(ToString::to_string),
+        Ok(&plan),
+        "written and read"
+    );
     go_on(&plan)
 }
 
@@ -123,7 +145,8 @@ fn cluster(text: &str) -> Result<(), String> {
 
 fn network_profile(text: &str) -> Result<(), String> {
     let cluster = Cluster::from_name("dgx-a100").unwrap();
-    let profiled = NetworkProfile::from_toml(text, "f").and_then(|profile| cluster.with_profile(profile, "f"));
+    let profiled =
+        NetworkProfile::from_toml(text, "f").and_then(|profile| cluster.with_profile(profile, "f"));
     let cluster = profiled.map_err(|error| error.to_string())?;
     go_on(&Plan { cluster, ..files::plan() })
 }

@@ -29,7 +29,13 @@ pub fn targets() -> Vec<Target> {
         Target { inputs: 150, ..reader("runs", runs, CSV, &["zero2", "interleaved"], forecast_runs) },
         Target { inputs: 500, ..reader("kernels", kernels, CSV, &[], forecast_kernels) },
         Target { inputs: 120, ..reader("serving", serving, CSV, &[], forecast_serving) },
-        reader("peers", || vec![rows("traces/published/peers.csv", 900)], CSV, &[], |bytes| fate(peers::read(bytes))),
+        reader(
+            "peers",
+            || vec![rows("traces/published/peers.csv", 900)],
+            CSV,
+            &[],
+            |bytes| fate(peers::read(bytes)),
+        ),
     ]
 }
 
@@ -48,13 +54,16 @@ fn forecast_runs(bytes: &[u8]) -> Result<(), String> {
     let mut plans = Vec::new();
     for run in &runs {
         let planned = run.as_ref().map_err(ToString::to_string);
-        let plan = planned.and_then(|run| run.completed().and_then(|run| run.run.plan()).map_err(|e| e.to_string()));
+        let plan =
+            planned.and_then(|run| run.completed().and_then(|run| run.run.plan()).map_err(|e| e.to_string()));
         plans.push(plan);
     }
     let small = |plan: &Result<trainwright_spec::plan::Plan, String>| {
-        plan.as_ref().is_ok_and(|plan| plan.microbatches() * plan.model.layers() < 2000 && plan.mesh.ranks() < 4096)
+        plan.as_ref()
+            .is_ok_and(|plan| plan.microbatches() * plan.model.layers() < 2000 && plan.mesh.ranks() < 4096)
     };
-    let some: Vec<_> = runs.iter().zip(&plans).filter(|(_, plan)| small(plan)).map(|(run, _)| run.clone()).collect();
+    let some: Vec<_> =
+        runs.iter().zip(&plans).filter(|(_, plan)| small(plan)).map(|(run, _)| run.clone()).collect();
     let calibration = Calibration::from_name("published").unwrap();
     forecasts(&some[..some.len().min(SIMULATED)], &calibration);
     fate(plans.into_iter().collect::<Result<Vec<_>, _>>()).or_else(|fault| match fault.lines().count() {

@@ -27,11 +27,17 @@ fn target(importer: &'static dyn Importer) -> Target {
         _ => TEXT,
     };
     let words: &[&str] = &["--use-mcore-models", "auto", "null", "!!python/object", "*alias", "&anchor"];
-    let target = of_text(&format!("import-{tool}"), move || seeds(tool), damages, words, move |text| {
-        static REQUESTS: LazyLock<Vec<(&str, Request)>> =
-            LazyLock::new(|| IMPORTERS.iter().flat_map(|importer| requests(*importer)).collect());
-        read(importer, text, REQUESTS.iter().filter(|(of, _)| *of == tool).map(|(_, request)| request))
-    });
+    let target = of_text(
+        &format!("import-{tool}"),
+        move || seeds(tool),
+        damages,
+        words,
+        move |text| {
+            static REQUESTS: LazyLock<Vec<(&str, Request)>> =
+                LazyLock::new(|| IMPORTERS.iter().flat_map(|importer| requests(*importer)).collect());
+            read(importer, text, REQUESTS.iter().filter(|(of, _)| *of == tool).map(|(_, request)| request))
+        },
+    );
     Target { inputs: 400, ..target }
 }
 
@@ -49,7 +55,9 @@ fn requests(importer: &dyn Importer) -> Vec<(&'static str, Request<'static>)> {
         origin: "f",
         cluster: Cluster::reference("dgx-a100").unwrap(),
         stack: Stack::from_name(importer.stack()).unwrap(),
-        model: ["deepspeed", "accelerate-fsdp", "torchtitan"].contains(&importer.name()).then(|| files::plan().model),
+        model: ["deepspeed", "accelerate-fsdp", "torchtitan"]
+            .contains(&importer.name())
+            .then(|| files::plan().model),
         sequence: ["deepspeed", "accelerate-fsdp"].contains(&importer.name()).then_some(64),
         schedule: Some(files::SCHEDULE.into()),
         settings: Vec::new(),
@@ -77,7 +85,8 @@ fn requests(importer: &dyn Importer) -> Vec<(&'static str, Request<'static>)> {
 
 /// Stock files of the tool, and what the exporter of its name writes.
 fn seeds(tool: &str) -> Vec<String> {
-    let stock = cases(tool).into_iter().map(|row| file(&format!("traces/formats/tests/data/stock/{}", &row[0])));
+    let stock =
+        cases(tool).into_iter().map(|row| file(&format!("traces/formats/tests/data/stock/{}", &row[0])));
     let mut texts: Vec<String> = stock.map(|bytes| String::from_utf8(bytes).unwrap()).collect();
     if tool == "megatron-lm" {
         texts.extend([files::MEGATRON.into(), files::MEGATRON_STAGES.into(), files::exported(tool)]);

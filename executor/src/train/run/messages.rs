@@ -180,7 +180,8 @@ fn end_from_bytes(bytes: &[u8]) -> Option<RankEnd> {
 
 /// A report of each kind.
 pub(crate) fn valid_reports() -> Vec<Vec<u8>> {
-    let words = |count: usize, word: u64| [word; 64].iter().take(count).flat_map(|word| word.to_le_bytes()).collect();
+    let words =
+        |count: usize, word: u64| [word; 64].iter().take(count).flat_map(|word| word.to_le_bytes()).collect();
     let step: Vec<u8> = words(13, 1);
     let end = RankEnd {
         records: vec![Record {
