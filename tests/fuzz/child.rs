@@ -7,7 +7,6 @@ use crate::ALLOCATOR;
 use crate::mutate::{Draws, Words, spliced};
 use crate::targets::{Target, targets};
 use std::fs::{self, File};
-use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -144,12 +143,12 @@ fn mark(file: &File, number: u64) {
 
 #[cfg(not(unix))]
 fn mark(mut file: &File, number: u64) {
-    use std::io::{Seek, SeekFrom};
+    use std::io::{Seek, SeekFrom, Write};
     file.seek(SeekFrom::Start(0)).unwrap();
     file.write_all(&number.to_le_bytes()).unwrap();
 }
 
 fn say(line: &str) {
     let line: String = line.chars().take(600).collect();
-    writeln!(io::stdout(), "{line}").unwrap();
+    println!("{line}");
 }

@@ -20,10 +20,13 @@ pub struct Target {
     /// Words of the format that no seed has.
     pub words: &'static [&'static str],
     /// Reads an input and goes on with what was read; why it is refused.
-    pub read: Box<dyn Fn(&[u8]) -> Result<(), String>>,
+    pub read: Box<Reading>,
     /// Inputs of an ordinary run.
     pub inputs: u64,
 }
+
+/// From bytes to why they are refused.
+type Reading = dyn Fn(&[u8]) -> Result<(), String>;
 
 const TEXT: &[Damage] = &[text::text, text::text, bytes::bytes];
 const JSON: &[Damage] = &[tree::json, tree::json, text::text, bytes::bytes];
