@@ -20,6 +20,9 @@ use trainwright_sim::serving::ServingError;
 use trainwright_spec::error::SpecError;
 use trainwright_whatif::stragglers::StragglerError;
 
+/// Letters of a message at most. The longest list of names has half of it.
+const LONGEST_LINE: usize = 4000;
+
 /// How the program ends; the number is its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -179,9 +182,22 @@ impl CliError {
         }
     }
 
-    /// The message as one line, even if the quoted part of a file has several.
+    /// The message as one line of at most `LONGEST_LINE` letters, even if the quoted part of a file has more. Control
+    /// characters of a file are escaped: a terminal would obey them.
     pub fn line(&self) -> String {
-        self.to_string().replace(['\n', '\r'], " ")
+        let (text, mut line) = (self.to_string(), String::new());
+        let end = text.char_indices().nth(LONGEST_LINE).map_or(text.len(), |(end, _)| end);
+        for letter in text[..end].chars() {
+            match letter {
+                '\n' | '\r' | '\t' => line.push(' '),
+                letter if letter.is_control() => line.extend(letter.escape_default()),
+                letter => line.push(letter),
+            }
+        }
+        if end < text.len() {
+            line.push('…');
+        }
+        line
     }
 
     /// How the program ends.

@@ -25,6 +25,7 @@ use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::{Load, Routing};
 use trainwright_spec::job::Job;
+use trainwright_spec::limits::BLOCK_PASSES;
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::model::{Model, hf, preset};
 use trainwright_spec::plan::{
@@ -41,10 +42,6 @@ const MOST_BYTES: u64 = 64 << 20;
 
 /// Standard input has one reader.
 static STDIN_IS_READ: AtomicBool = AtomicBool::new(false);
-
-/// The most microbatches times blocks of a step that is simulated op by op: each takes some 6 KiB. The largest
-/// published runs have about a hundredth of it.
-const MOST_BLOCK_PASSES: usize = 1_000_000;
 
 /// The question to `plan`.
 ///
@@ -191,9 +188,9 @@ pub fn table(path: &str) -> Result<Table, CliError> {
 /// Checks that a step with this number of microbatches can be simulated op by op.
 fn simulation_allowed(microbatches: usize, model: &Model) -> Result<(), String> {
     let blocks = model.layers();
-    match microbatches.saturating_mul(blocks) > MOST_BLOCK_PASSES {
+    match microbatches.saturating_mul(blocks) > BLOCK_PASSES {
         true => Err(format!(
-            "that is {microbatches} microbatches of {blocks} blocks, and at most {MOST_BLOCK_PASSES} passes of a \
+            "that is {microbatches} microbatches of {blocks} blocks, and at most {BLOCK_PASSES} passes of a \
              block are simulated"
         )),
         false => Ok(()),

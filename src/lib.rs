@@ -32,6 +32,7 @@ use std::process::ExitCode;
 pub fn main() -> ExitCode {
     // Before any thread and the driver: both would be too late.
     trainwright_executor::ask_for_queues();
+    say_nothing_of_contained_panics();
     let outcome = match run() {
         Ok(outcome) => outcome,
         Err(CliError::Usage(error)) if !error.use_stderr() => {
@@ -47,6 +48,16 @@ pub fn main() -> ExitCode {
     };
     trainwright_executor::leave_processes();
     ExitCode::from(outcome as u8)
+}
+
+/// Panics that become errors are told as such.
+fn say_nothing_of_contained_panics() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !trainwright_executor::is_contained() {
+            usual(panic);
+        }
+    }));
 }
 
 fn run() -> Result<Outcome, CliError> {

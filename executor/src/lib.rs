@@ -12,9 +12,11 @@
 //!
 //! | folder | what it is | may use |
 //! | --- | --- | --- |
+//! | `contained` | panics of a library that become errors | nothing |
 //! | `device` | the trait behind which ranks compute, CPU and CUDA; buffers and tensors of a device | error, random |
 //! | `comm` | transports, collectives, routes between ranks, heartbeats | device |
 //! | `train` | what a rank holds and does, and the run of all ranks; data, checkpoints, records | device, comm |
+//! | `wire` | the readers of what other processes send, for tests | comm, train |
 //! | `measure` | measures a machine by running it: calibration, op times, GPUs, networks | all above |
 //!
 //! ```
@@ -47,15 +49,18 @@
 //! ```
 
 mod comm;
+mod contained;
 mod device;
 mod error;
 mod measure;
 mod random;
 mod train;
+mod wire;
 
 pub use comm::drill::{Drill, DrillKind};
 pub use comm::routes::Route;
 pub use comm::transport::{Remark, Rendezvous, RendezvousVia, Token, leave_processes};
+pub use contained::is_contained;
 pub use device::{AttentionBy, DEVICES, DeviceKind, DeviceMemory};
 pub use error::{CheckpointError, Fault, RunError};
 pub use measure::calibrate::{
@@ -63,7 +68,7 @@ pub use measure::calibrate::{
     network_work, on_machine, shared_gpus,
 };
 pub use measure::{Abilities, MeasuredDevice, abilities, measure_ops, recording_cost};
-pub use train::checkpoint::{abandon_checkpoints, last_checkpoint};
+pub use train::checkpoint::{abandon_checkpoints, last_checkpoint, tensor_names};
 pub use train::data::format::{DATA_FORMATS, DataFormat};
 pub use train::data::tokens::{DataFile, DataOptions, Tokens};
 pub use train::generation::batch::{Batch, BatchPart, ChosenToken};
@@ -85,3 +90,4 @@ pub use train::run::{FullWeights, Outcome, StepReport, Waits, train};
 pub use train::settings::{Records, Saving, Settings, Start, Validation};
 pub use train::supported::{check, with_executor_stack};
 pub use trainwright_kernels::cuda::{InUse, ask_for_queues};
+pub use wire::{WIRE_READERS, WireReader};

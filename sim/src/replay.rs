@@ -62,8 +62,13 @@ pub fn replay(
     gpus: usize,
     costs: &(impl Costs + OperationCosts),
 ) -> Result<Timeline, ReplayError> {
-    let named =
-        workload.ranks.iter().map(|traced| traced.rank).chain(workload.groups.iter().flatten().copied());
+    let other_end = |task: &Task| match task.does {
+        Does::Send(other, ..) | Does::Receive(other, ..) => Some(other),
+        _ => None,
+    };
+    let traced = workload.ranks.iter().map(|traced| traced.rank);
+    let messages = workload.ranks.iter().flat_map(|traced| traced.tasks.iter().filter_map(other_end));
+    let named = traced.chain(messages).chain(workload.groups.iter().flatten().copied());
     if let Some(rank) = named.max().filter(|rank| *rank >= gpus) {
         return Err(ReplayError::TooManyRanks { rank, gpus });
     }

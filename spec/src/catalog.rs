@@ -36,8 +36,14 @@ pub fn gpu_of_driver(name: &str) -> Option<&'static str> {
     NAMES.get(name).map(String::as_str)
 }
 
-/// Up to three of `names` that are spelt most like `name`, the closest first.
+/// Letters of the longest name that is compared with others: the time of it grows with the square.
+const LONGEST_NAME: usize = 200;
+
+/// Up to three of `names` that are spelt most like `name`, the closest first; none where `name` is longer than any name.
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    if name.len() > LONGEST_NAME {
+        return Vec::new();
+    }
     let lower = name.to_lowercase();
     let mut scored: Vec<(f64, &str)> = names
         .map(|candidate| (strsim::jaro_winkler(&lower, candidate), candidate))

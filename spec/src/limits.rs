@@ -3,13 +3,14 @@
 //!
 //! | size | most | why that is generous |
 //! | --- | --- | --- |
-//! | ranks, sequences of a batch, tokens of a sequence | 10⁷ | fifty times the largest machine |
+//! | ranks, sequences of a batch, tokens of a sequence, requests | 10⁷ | fifty times the largest machine |
 //! | width of the residual stream, heads, ranks of compressions | 10⁶ | fifty times GPT-3's 12,288 |
 //! | inner width of a feed-forward layer | 10⁷ | |
 //! | vocabulary | 10⁸ | four hundred times Gemma's 256,000 |
 //! | blocks | 2,000 | twice DeepNet's; planning time grows with the square |
 //! | experts | 10⁵ | |
 //! | parameters of a bucket | 10¹⁵ | |
+//! | parameters of a model | 10¹⁷ | a hundred thousand times the largest |
 //! | bytes of a transfer or a kernel | 10¹⁵ | a thousand times the memory of the largest GPU |
 //! | time of an op, a message or a step in a trace | a day | the simulator's clock ends after 213 days |
 
@@ -50,6 +51,10 @@ pub const MOST: usize = 10_000_000;
 
 /// The most bytes of a transfer or a kernel that a trace names.
 pub const BYTES: f64 = 1e15;
+
+/// The most microbatches times blocks of a step that is simulated op by op: each takes some 6 KiB. The largest published
+/// runs have about a hundredth of it.
+pub const BLOCK_PASSES: usize = 1_000_000;
 
 /// The longest time of a single thing that a trace names.
 pub const LONGEST: Seconds = Seconds::new(86_400.0);
@@ -100,7 +105,40 @@ pub const RANKS: Count = count("the number of ranks along an axis", MOST as u64)
 pub const SEQUENCES: Count = count("the number of sequences", MOST as u64);
 /// Tokens of a sequence.
 pub const TOKENS: Count = count("the tokens of a sequence", MOST as u64);
+/// Requests to an inference engine.
+pub const REQUESTS: Count = count("the number of requests", MOST as u64);
 /// Parameters of a bucket of gradients.
 pub const BUCKET: Count = count("the parameters of a bucket", 1_000_000_000_000_000);
+/// Parameters of a model. Sums of their bytes, some twenty each, stay below 2⁶⁴.
+pub const PARAMETERS: Count = count("the parameters of the model", 100_000_000_000_000_000);
 /// The alignment to which a size is padded.
 pub const MULTIPLE: Count = count("what it is padded to a multiple of", MOST as u64);
+
+/// Every count.
+pub const COUNTS: [Count; 25] = [
+    HIDDEN,
+    LAYERS,
+    HEADS,
+    KV_HEADS,
+    HEAD_DIM,
+    RANK,
+    INNER,
+    VOCAB,
+    POSITIONS,
+    EMBEDDING,
+    TOKEN_TYPES,
+    WINDOW,
+    CONVOLUTION,
+    EXPERTS,
+    EXPERTS_PER_TOKEN,
+    BLOCK,
+    NORMS,
+    BUCKETS,
+    RANKS,
+    SEQUENCES,
+    TOKENS,
+    REQUESTS,
+    BUCKET,
+    PARAMETERS,
+    MULTIPLE,
+];

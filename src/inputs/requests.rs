@@ -5,6 +5,7 @@ use crate::inputs;
 use csv::{ReaderBuilder, Trim};
 use serde::Deserialize;
 use trainwright_sim::serving::{Request, ServedRequest, mean_rate};
+use trainwright_spec::limits;
 use trainwright_spec::units::Seconds;
 
 /// A row of a trace.
@@ -46,9 +47,10 @@ pub fn trace(path: &str) -> Result<Trace, CliError> {
         }
         if row.input_tokens == 0
             || row.output_tokens == 0
-            || row.input_tokens.max(row.output_tokens) > 1 << 32
+            || row.input_tokens.max(row.output_tokens) > limits::TOKENS.most as usize
         {
-            return Err(fault("`input_tokens` and `output_tokens` should be from 1 to 2^32".into()));
+            let most = limits::TOKENS.most;
+            return Err(fault(format!("`input_tokens` and `output_tokens` should be from 1 to {most}")));
         }
         if row.cached_tokens >= row.input_tokens {
             return Err(fault("`cached_tokens` should be less than `input_tokens`".into()));

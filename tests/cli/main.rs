@@ -9,6 +9,9 @@ mod data;
 #[cfg(target_os = "linux")]
 mod elastic;
 mod examples;
+mod extremes;
+#[cfg(target_os = "linux")]
+mod files;
 mod generate;
 #[cfg(unix)]
 mod gpu_script;
@@ -19,6 +22,7 @@ mod kills;
 mod logs;
 #[path = "../common/long.rs"]
 mod long;
+mod names;
 mod network;
 #[cfg(unix)]
 mod pages;
@@ -34,6 +38,7 @@ mod serve_plan;
 mod serving;
 mod show;
 mod simulate;
+mod threads;
 mod tools;
 mod validate;
 mod what_if;

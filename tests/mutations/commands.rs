@@ -1,6 +1,6 @@
 //! Damaged files into the program: it answers, or refuses in one line, within limits of memory and processor time.
 
-use crate::{Content, files, seeds};
+use crate::{Content, files, fixture, seeds};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Mutex;
@@ -58,11 +58,11 @@ fn cases() -> Vec<Case> {
         ),
         case("profile FILE --gpu a100-80gb-sxm --out out.csv", "kineto.json", text(files::KINETO)),
         case("compare FILE --plan plan.toml", "compared.json", text(files::KINETO)),
-        case("profile FILE --gpu cpu --out out.csv", "trace.json.gz", files::fixture("gpt-2-ranks.json.gz")),
+        case("profile FILE --gpu cpu --out out.csv", "trace.json.gz", fixture("gpt-2-ranks.json.gz")),
         case(
             "profile FILE --gpu a100-80gb-sxm --precision bf16 --out out.csv",
             "nsight.sqlite",
-            files::fixture("two-steps.sqlite"),
+            fixture("two-steps.sqlite"),
         ),
         case(
             "network --cluster dgx-a100:2 --log FILE --write-profile out.toml",

@@ -1,22 +1,20 @@
-//! Files from outside, damaged in every way: readers answer or refuse in one line, and never panics, hangs or
-//! asks for memory without bound.
+//! Damaged files into the program: it answers, or refuses in one line, within limits of memory and processor time.
 //!
-//! ```text
-//! a valid file, a seed ─► mutate ─► a reader of the libraries, in this process
-//!                               └─► a command, with limits on its memory and processor time
-//! ```
-//!
-//! Seeds are fixed. `TRAINWRIGHT_MUTATIONS=n` makes n times as many, with more seeds.
+//! `tests/fuzz` damages the same files for the readers in one process. Here the whole program reads them, with its streams and
+//! its exit code. Seeds are fixed; `TRAINWRIGHT_MUTATIONS=n` makes n times as many.
 
 mod commands;
+#[expect(dead_code, reason = "its other files are for tests/fuzz")]
+#[path = "../fuzz/files.rs"]
 mod files;
 #[path = "../common/long.rs"]
 mod long;
+#[expect(dead_code, reason = "its other kinds of damage are for tests/fuzz")]
+#[path = "../fuzz/mutate/mod.rs"]
 mod mutate;
-mod readers;
 
 use long::cases;
-use mutate::Draws;
+use mutate::{Draws, Words};
 
 /// The content of a file.
 #[derive(Clone)]
@@ -29,11 +27,13 @@ pub enum Content {
 
 impl Content {
     fn damaged(&self, seed: u64) -> Vec<u8> {
-        let mut draws = Draws(seed);
-        match self {
-            Content::Text(text) => mutate::text(text, &mut draws).into_bytes(),
-            Content::Bytes(bytes) => mutate::bytes(bytes, &mut draws),
-        }
+        let (mut draws, intact) = (Draws(seed), self.bytes());
+        let words = Words::of(std::slice::from_ref(&intact), &[]);
+        let damage: mutate::Damage = match self {
+            Content::Text(_) => mutate::text::text,
+            Content::Bytes(_) => mutate::bytes::bytes,
+        };
+        damage(&intact, &words, &mut draws).expect("text and bytes can be damaged")
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -42,6 +42,12 @@ impl Content {
             Content::Bytes(bytes) => bytes.clone(),
         }
     }
+}
+
+/// A file of the readers' tests.
+pub fn fixture(name: &str) -> Content {
+    let path = format!("{}/traces/formats/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
+    Content::Bytes(std::fs::read(path).unwrap())
 }
 
 /// Seeds of `count` mutations of a file, or of more if the environment says so.

@@ -16,7 +16,7 @@ pub(crate) use header::{header_of, tag_of};
 pub(crate) use identity::Identity;
 pub(crate) use message::{Envelope, Payload, Tag, Transport};
 pub use rendezvous::{Remark, Rendezvous, RendezvousVia};
-pub(crate) use tcp::Connections;
+pub(crate) use tcp::{Connections, valid_frames, whole_frames};
 pub(crate) use threads::Mailboxes;
 pub use token::Token;
 

@@ -13,3 +13,4 @@ pub use folder::{abandon_checkpoints, last_checkpoint};
 pub(crate) use folder::{last_folder, prepare, sweep};
 pub(crate) use saving::{Inventory, Saver};
 pub(crate) use source::Beginning;
+pub use tensors::tensor_names;

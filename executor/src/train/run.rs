@@ -16,6 +16,7 @@ mod step_reports;
 pub(crate) mod stopping;
 mod supervise;
 
+pub(crate) use messages::{is_report, valid_reports};
 pub use step_reports::{StepReport, Waits};
 
 use crate::comm::local_ranks::LocalRanks;

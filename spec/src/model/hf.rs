@@ -35,6 +35,7 @@ mod t5;
 use super::Model;
 use crate::catalog::nearest;
 use crate::error::SpecError;
+use crate::limits::PARAMETERS;
 use config::Config;
 use serde_json::{Map, Value};
 
@@ -123,7 +124,16 @@ pub(super) fn from_keys(keys: &Map<String, Value>, origin: &str) -> Result<Model
             let base = rotary_base(&config)?;
             let blocks = model.blocks.iter_mut().map(|run| &mut run.block.attention);
             blocks.filter(|attention| attention.rotary).for_each(|attention| attention.rotary_base = base);
-            Ok(model)
+            let parameters = model.parameters();
+            match PARAMETERS.allows(parameters) {
+                true => Ok(model),
+                false => Err(SpecError::BadValue {
+                    origin: origin.into(),
+                    key: "model_type".into(),
+                    value: format!("`{model_type}` of {parameters} parameters"),
+                    allowed: PARAMETERS.expected(),
+                }),
+            }
         }
         // A model of several kinds of input keeps its language model's keys in a separate table.
         None => match keys.get("text_config") {

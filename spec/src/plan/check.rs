@@ -3,6 +3,7 @@
 mod adapters;
 mod data;
 mod experts;
+mod model;
 mod tensor;
 
 pub use adapters::adapters_allowed;
@@ -28,7 +29,7 @@ impl Plan {
         let found = self
             .check_sizes()
             .and_then(|()| self.check_hardware())
-            .and_then(|()| check_model(&self.model))
+            .and_then(|()| model::check(&self.model))
             .and_then(|()| self.check_experts())
             .and_then(|()| self.check_job())
             .and_then(|()| self.check_adapters())
@@ -314,53 +315,6 @@ fn must_count(key: &str, value: usize) -> Result<(), Fault> {
         true => Ok(()),
         false => bad(key, value.to_string(), format!("it must be from 1 to {MOST}")),
     }
-}
-
-/// Whether every size of the model that something is divided by or made of is there.
-fn check_model(model: &Model) -> Result<(), Fault> {
-    must_count("model.hidden", model.hidden)?;
-    must_count("model.vocab", model.vocab)?;
-    let feed_forward = |mlp: &FeedForward| must_count("model.blocks.block.mlp.width", mlp.width);
-    for run in &model.blocks {
-        must_count("model.blocks.count", run.count)?;
-        for attention in std::iter::once(&run.block.attention).chain(&run.block.cross_attention) {
-            must_count("model.blocks.block.attention.heads", attention.heads)?;
-            must_count("model.blocks.block.attention.kv_heads", attention.kv_heads)?;
-            must_count("model.blocks.block.attention.head_dim", attention.head_dim)?;
-            must_count("model.blocks.block.attention.value_head_dim", attention.value_head_dim)?;
-            check_mixer(attention)?;
-        }
-        match &run.block.mlp {
-            Mlp::Dense(mlp) => feed_forward(mlp)?,
-            Mlp::Experts(experts) => {
-                must_count("model.blocks.block.mlp.experts.count", experts.count)?;
-                must_count("model.blocks.block.mlp.experts.per_token", experts.per_token)?;
-                feed_forward(&experts.expert)?;
-                experts.shared.as_ref().map_or(Ok(()), feed_forward)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether the sizes of a state or an indexer make sense.
-fn check_mixer(attention: &Attention) -> Result<(), Fault> {
-    if let Some(recurrence) = &attention.recurrence {
-        for (key, value, count) in recurrence.counts() {
-            if !count.allows(value as u64) {
-                let key = format!("model.blocks.block.attention.recurrence.{key}");
-                return bad(&key, value.to_string(), count.expected());
-            }
-        }
-        if !attention.heads.is_multiple_of(attention.kv_heads) {
-            let allowed = format!("it must divide the {} heads of the state", attention.heads);
-            return bad("model.blocks.block.attention.kv_heads", attention.kv_heads.to_string(), allowed);
-        }
-    }
-    let Some(indexer) = &attention.indexer else { return Ok(()) };
-    must_count("model.blocks.block.attention.indexer.heads", indexer.heads)?;
-    must_count("model.blocks.block.attention.indexer.head_dim", indexer.head_dim)?;
-    must_count("model.blocks.block.attention.indexer.keys", indexer.keys)
 }
 
 /// Whether sequences are whole on a rank, as states and indexers need them.

@@ -12,6 +12,7 @@
 //! Tables: NVIDIA Nsight Systems user guide, section "SQLite Schema Reference".
 
 use crate::measured::{Call, Device, MeasuredStep, Recording, sizes};
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, Result as Sql};
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
@@ -58,6 +59,19 @@ pub struct Choice {
     pub precision: Option<Precision>,
 }
 
+/// The tables that are read.
+const TABLES: [&str; 6] = [
+    "StringIds",
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "NVTX_EVENTS",
+];
+
+/// Bytes of a value: the longest names of kernels have some thousands.
+const LONGEST_VALUE: i32 = 1 << 24;
+
 /// Seconds in the unit of an export's times.
 const NANOSECONDS: f64 = 1e-9;
 
@@ -72,6 +86,10 @@ pub fn read(database: &[u8], origin: &str, choice: Choice) -> Result<MeasuredSte
     let failed =
         |error: rusqlite::Error| NsightError::Database { origin: origin.into(), message: message(&error) };
     let export = Export::open(database).map_err(failed)?;
+    if let Some(what) = export.computed().map_err(failed)? {
+        let message = format!("{what}, where a table of rows should be");
+        return Err(NsightError::Database { origin: origin.into(), message });
+    }
     let kernels = export.kernels().map_err(failed)?;
     let devices: BTreeSet<i64> = kernels.iter().map(|kernel| kernel.device).collect();
     let device = match (choice.device.map(i64::from), devices.len()) {
@@ -169,9 +187,32 @@ impl Export {
     fn open(database: &[u8]) -> Sql<Export> {
         let mut connection = Connection::open_in_memory()?;
         connection.deserialize_read_exact(rusqlite::MAIN_DB, database, database.len(), true)?;
+        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_VALUE)?;
         // SQLite reads the file only now.
         connection.query_row("SELECT count(*) FROM sqlite_master", [], |_| Ok(()))?;
         Ok(Export(connection))
+    }
+
+    /// What stands in the place of a table that is read and is none: a view or a virtual table computes its rows, without
+    /// end if it likes, and so do generated columns.
+    fn computed(&self) -> Sql<Option<String>> {
+        let mut statement = self.0.prepare("SELECT name, type, coalesce(sql, '') FROM sqlite_master")?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        for row in rows {
+            let (name, kind, sql): (String, String, String) = row?;
+            let is_read = TABLES.iter().any(|table| table.eq_ignore_ascii_case(&name));
+            let hidden = "SELECT count(*) FROM pragma_table_xinfo(?1) WHERE hidden <> 0";
+            let is_virtual = sql.to_uppercase().starts_with("CREATE VIRTUAL");
+            if is_read && kind == "table" && !is_virtual {
+                let generated: i64 = self.0.query_row(hidden, [&name], |row| row.get(0))?;
+                if generated > 0 {
+                    return Ok(Some(format!("`{name}` has generated columns")));
+                }
+            } else if is_read {
+                return Ok(Some(format!("`{name}` is {}", if is_virtual { "virtual" } else { "a view" })));
+            }
+        }
+        Ok(None)
     }
 
     fn columns(&self, table: &str) -> Sql<BTreeSet<String>> {

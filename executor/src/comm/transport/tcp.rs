@@ -17,6 +17,7 @@ use super::peers::{LAST_WORD, Peers, Wire};
 use super::rendezvous::Rendezvous;
 use crate::error::RunError;
 use frame::{FrameReader, FrameWriter};
+pub(crate) use frame::{valid_frames, whole_frames};
 use listener::REST;
 use std::io::{self, BufReader, Read};
 use std::net::{Shutdown, TcpStream};

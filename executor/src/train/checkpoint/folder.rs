@@ -10,6 +10,7 @@
 //!
 //! A folder is written under another name, put on the disk and then renamed: one that has its name is complete.
 
+use super::tensors::beside;
 use crate::comm::transport::Remark;
 use crate::error::CheckpointError;
 use serde::{Deserialize, Serialize};
@@ -118,7 +119,7 @@ fn verified(path: &Path) -> Result<Trainer, CheckpointError> {
     let trainer: Trainer =
         serde_json::from_slice(&text).map_err(|error| CheckpointError::damaged(&file, error))?;
     for (name, expected) in &trainer.checksums {
-        let file = path.join(name);
+        let file = beside(&file, name)?;
         let (_, found) = checksum_of(&file).map_err(|error| CheckpointError::read(&file, &error))?;
         if *expected != format!("{found:08x}") {
             let reason = format!("its checksum is {found:08x} and should be {expected}");

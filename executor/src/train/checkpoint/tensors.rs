@@ -10,7 +10,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Bytes of the length that stands before the header.
 const LENGTH: usize = 8;
@@ -105,7 +105,7 @@ impl TensorReader {
             let read: Index =
                 serde_json::from_slice(&text).map_err(|error| CheckpointError::damaged(&index, error))?;
             let parts: BTreeSet<String> = read.weight_map.into_values().collect();
-            files = parts.into_iter().map(|part| folder.join(part)).collect();
+            files = parts.into_iter().map(|part| beside(&index, &part)).collect::<Result<_, _>>()?;
         }
         let mut tensors = BTreeMap::new();
         for file in &files {
@@ -162,6 +162,26 @@ impl TensorReader {
 
 fn floats<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
     bytes.chunks_exact(N).map(|bytes| number(bytes.try_into().expect("chunks are that long"))).collect()
+}
+
+/// The path of a file that another one names, in its folder and nowhere else.
+///
+/// # Errors
+/// `Damaged` if the name leads out of the folder.
+pub(super) fn beside(naming: &Path, name: &str) -> Result<PathBuf, CheckpointError> {
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(_)), None) => Ok(naming.with_file_name(name)),
+        _ => Err(CheckpointError::damaged(naming, format!("it names `{name}`, which is no file beside it"))),
+    }
+}
+
+/// The names of the weights in a folder.
+///
+/// # Errors
+/// A file that cannot be read or is no safetensors.
+pub fn tensor_names(folder: &Path) -> Result<Vec<String>, CheckpointError> {
+    Ok(TensorReader::open(folder, "model")?.tensors.into_keys().collect())
 }
 
 /// Adds what a file has, if nothing of it is missing.

@@ -1,7 +1,9 @@
 //! From text to tokens, by bytes or as a Hugging Face `tokenizer.json` says.
 
+use crate::contained::contained;
 use crate::error::RunError;
 use crate::random::mix;
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -54,7 +56,7 @@ impl Encoder {
         let path = path.display().to_string();
         let bad = |reason: String| RunError::Tokenizer { path: path.clone(), reason };
         let file = fs::read(&path).map_err(|error| bad(error.to_string()))?;
-        let known = tokenizers::Tokenizer::from_bytes(&file).map_err(|error| bad(error.to_string()))?;
+        let known = checked(&file).map_err(bad)?;
         Ok(Self::HuggingFace { known: Box::new(known), file: file.into(), path })
     }
 
@@ -68,7 +70,8 @@ impl Encoder {
             Self::HuggingFace { known, path, .. } => {
                 let text = utf8(text)?;
                 let bad = |reason: String| RunError::Tokenizer { path: path.clone(), reason };
-                let encoded = known.encode_fast(text, false).map_err(|error| bad(error.to_string()))?;
+                let encoded = contained(|| known.encode_fast(text, false)).map_err(bad)?;
+                let encoded = encoded.map_err(|error| bad(error.to_string()))?;
                 Ok(encoded.get_ids().to_vec())
             }
         }
@@ -87,7 +90,8 @@ impl Encoder {
         let both = [context, text].concat();
         let both = utf8(&both)?;
         let bad = |reason: String| RunError::Tokenizer { path: path.clone(), reason };
-        let encoded = known.encode(both, false).map_err(|error| bad(error.to_string()))?;
+        let encoded = contained(|| known.encode(both, false)).map_err(bad)?;
+        let encoded = encoded.map_err(|error| bad(error.to_string()))?;
         let offsets = encoded.get_offsets();
         let first = offsets.partition_point(|(start, _)| *start < context.len());
         if offsets[..first].iter().any(|(_, end)| *end > context.len()) {
@@ -102,7 +106,7 @@ impl Encoder {
             Tokenizer::None => None,
             Tokenizer::Bytes => Some(Self::Bytes),
             Tokenizer::HuggingFace(file) => {
-                let known = tokenizers::Tokenizer::from_bytes(file).expect("it has made tokens");
+                let known = checked(file).expect("it has made tokens");
                 let path = "tokenizer.json".into();
                 Some(Self::HuggingFace { known: Box::new(known), file: Arc::clone(file), path })
             }
@@ -119,9 +123,11 @@ impl Encoder {
                 let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
                 Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
-            Self::HuggingFace { known, path, .. } => known
-                .decode(tokens, false)
-                .map_err(|error| RunError::Tokenizer { path: path.clone(), reason: error.to_string() }),
+            Self::HuggingFace { known, path, .. } => {
+                let bad = |reason: String| RunError::Tokenizer { path: path.clone(), reason };
+                let decoded = contained(|| known.decode(tokens, false)).map_err(bad)?;
+                decoded.map_err(|error| bad(error.to_string()))
+            }
         }
     }
 
@@ -147,6 +153,38 @@ impl Encoder {
             Self::HuggingFace { file, .. } => Tokenizer::HuggingFace(Arc::clone(file)),
         }
     }
+}
+
+/// The tokenizer of a file. Its library panics at JSON that is cut, and makes room for as much as a table of characters
+/// says that it holds: both are refused before.
+fn checked(file: &[u8]) -> Result<tokenizers::Tokenizer, String> {
+    let json: Value = serde_json::from_slice(file).map_err(|error| error.to_string())?;
+    check_tables(&json)?;
+    contained(|| tokenizers::Tokenizer::from_bytes(file))?.map_err(|error| error.to_string())
+}
+
+fn check_tables(json: &Value) -> Result<(), String> {
+    match json {
+        Value::Object(entries) => {
+            if let Some(Value::String(table)) = entries.get("precompiled_charsmap")
+                && first_number(table).is_none_or(|size| size as usize > table.len())
+            {
+                return Err("its `precompiled_charsmap` is no table of characters".into());
+            }
+            entries.values().try_for_each(check_tables)
+        }
+        Value::Array(values) => values.iter().try_for_each(check_tables),
+        _ => Ok(()),
+    }
+}
+
+/// The number in the first 4 bytes of a text in base 64: how many bytes of a table follow.
+fn first_number(text: &str) -> Option<u32> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digit = |letter: &u8| DIGITS.iter().position(|digit| digit == letter);
+    let digits: Vec<usize> = text.as_bytes().get(..6)?.iter().map(digit).collect::<Option<_>>()?;
+    let bits = digits.into_iter().fold(0u64, |bits, digit| bits << 6 | digit as u64);
+    Some(((bits >> 4) as u32).swap_bytes())
 }
 
 fn utf8(text: &[u8]) -> Result<&str, RunError> {

@@ -178,6 +178,27 @@ fn end_from_bytes(bytes: &[u8]) -> Option<RankEnd> {
     Some(RankEnd { records, resident, here: None })
 }
 
+/// A report of each kind.
+pub(crate) fn valid_reports() -> Vec<Vec<u8>> {
+    let words =
+        |count: usize, word: u64| [word; 64].iter().take(count).flat_map(|word| word.to_le_bytes()).collect();
+    let step: Vec<u8> = words(13, 1);
+    let end = RankEnd {
+        records: vec![Record {
+            ops: vec![OpRecord { call: 1, op: 2, start: 3, end: 4 }],
+            memory: vec![(5, HeldBytes { tensors: 6, state: [7, 8] })],
+        }],
+        resident: vec![(MemoryKind::ALL[0], 9)],
+        here: None,
+    };
+    vec![[vec![STEP], step].concat(), Report::end_to_bytes(&end)]
+}
+
+/// Whether bytes are a report.
+pub(crate) fn is_report(bytes: &[u8]) -> bool {
+    Report::from_bytes(0, bytes).is_some()
+}
+
 /// Words of 64 bits that are still to be read.
 struct Words<'a>(&'a [u8]);
 

@@ -5,6 +5,7 @@ use super::stages::{ends_alone, stages};
 use super::{NoPlan, Run};
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::job::Job;
+use trainwright_spec::limits::BLOCK_PASSES;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::{Offload, Plan, ScheduleChoice};
 use trainwright_spec::precision::Precision;
@@ -103,6 +104,13 @@ impl Run {
             ..Plan::plain(model, stack, cluster, job)
         };
         plan.check("").map_err(|error| NoPlan::Invalid(error.to_string()))?;
+        let (microbatches, blocks) = (plan.microbatches(), plan.model.layers());
+        if microbatches.saturating_mul(blocks) > BLOCK_PASSES {
+            return invalid(format!(
+                "`global_batch` is {global_batch}; that is {microbatches} microbatches of {blocks} blocks, and at most \
+                 {BLOCK_PASSES} passes of a block are simulated"
+            ));
+        }
         Ok(plan)
     }
 

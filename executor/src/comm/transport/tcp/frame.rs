@@ -218,6 +218,37 @@ impl<T: Write> Write for Summed<'_, T> {
     }
 }
 
+/// Frames of every form, one behind the other.
+pub(crate) fn valid_frames() -> Vec<Vec<u8>> {
+    let payloads = [
+        Payload::Numbers(vec![0.1, 0.2, 0.3]),
+        Payload::Numbers(vec![1.0, 2.0]),
+        Payload::Bytes((0..20).collect()),
+    ];
+    let frame = |payload: &Payload| {
+        let mut writer = FrameWriter::new(Vec::new());
+        writer.send([7, 8, 9], payload).expect("a vector takes every byte");
+        writer.to
+    };
+    payloads.iter().map(frame).collect()
+}
+
+/// The most numbers of a message that `whole_frames` reads.
+const LONGEST_OF_TESTS: usize = 1 << 24;
+
+/// Whether bytes are whole frames, the first with number 0.
+pub(crate) fn whole_frames(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    let mut reader = FrameReader::new(&mut rest, LONGEST_OF_TESTS);
+    loop {
+        match reader.next() {
+            Ok(_) if reader.from.is_empty() => return true,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

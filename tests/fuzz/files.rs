@@ -1,7 +1,8 @@
 //! Valid files of every format that is read.
 
-use crate::Content;
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::LazyLock;
 use trainwright_formats::chakra;
 use trainwright_formats::export::{export, exporter};
 use trainwright_lower::lower;
@@ -143,10 +144,16 @@ pub fn cluster() -> String {
     toml::to_string(&Cluster::from_name("dgx-a100:1").unwrap()).unwrap()
 }
 
-/// A file of the readers' tests.
-pub fn fixture(name: &str) -> Content {
-    let path = format!("{}/traces/formats/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
-    Content::Bytes(std::fs::read(path).unwrap())
+/// The groups that `chakra` names.
+pub fn chakra_groups() -> &'static BTreeMap<String, Vec<usize>> {
+    static GROUPS: LazyLock<BTreeMap<String, Vec<usize>>> = LazyLock::new(|| chakra().1);
+    &GROUPS
+}
+
+/// A folder of this process, for readers of paths.
+pub fn scratch() -> &'static Path {
+    static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
+    FOLDER.path()
 }
 
 /// The trace of the plan's first rank as Chakra has it, and the groups that it names.

@@ -1,0 +1,6 @@
+--num-layers 18446744073709551615 --hidden-size 256 --num-attention-heads 4 --seq-length 128
+--max-position-embeddings 128 --vocab-size 1024 --tensor-model-parallel-size 1 --pipeline-model-parallel-size 4
+--num-layers-per-virtual-pipeline-stage 3 --decoder-first-pipeline-num-layers 2 --decoder-last-pipeline-num-layers 4
+--account-for-embedding-in-pipeline-split --microbatch-group-size-per-virtual-pipeline-stage 4
+--num-virtual-stages-per-pipeline-rank 1 --hierarchical-context-parallel-sizes 1 1
+--micro-batch-size 1 --global-batch-size 16 --fp16 --num-layers-at-start-in-bf16 1 --first-last-layers-bf16
