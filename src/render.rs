@@ -5,6 +5,7 @@ pub mod compare;
 pub mod counts;
 pub mod curves;
 pub mod fit;
+pub mod fleet;
 pub mod forecast;
 pub mod generation;
 pub mod goodput;

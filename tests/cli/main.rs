@@ -30,6 +30,7 @@ mod restarts;
 mod run;
 mod schemas;
 mod serve_bench;
+mod fleet;
 mod serve_plan;
 mod serving;
 mod show;
