@@ -11,7 +11,11 @@
 //!
 //! w is the width of a choice on a node of G GPUs: g itself, or for a threshold ε ≤ G/2: G if g > G − ε, 0 if g < ε, else g.
 //! On every node and at any time Σ w(g) ≤ G, for of two jobs at once at most one has g > G − ε, and then all others have g < ε.
-//! Source of such widths: Fekete & Schepers 2001, Mathematical Programming 91, 11–31.
+//!
+//! In the same way a length ℓ(d) ≤ L may stand for the duration, L = T − q − r: on each GPU Σ ℓ(d) ≤ L whenever Σ d ≤ L. For a
+//! threshold δ ≤ L/2: L if d > L − δ, 0 if d < δ, else d. For a whole k: d if (k + 1) d / L is whole, else
+//! ⌊(k + 1) d / L⌋ L / k; k = 1 says that two jobs longer than L/2 cannot share a GPU.
+//! Source of such widths and lengths: Fekete & Schepers 2001, Mathematical Programming 91, 11–31.
 //!
 //! **Weighted completion.** Let a_j be the least GPU-time of job j, as a part of all GPUs, and p_j = a_j / K for K kinds (K parts
 //! may run at once). In any schedule, Σ w_j M_j for the mean busy times M_j is at least that of one machine that runs the jobs
@@ -25,7 +29,9 @@ use crate::objective::Objective;
 /// Steps of the search for the multipliers.
 const STEPS: usize = 60;
 /// The most different heads, and the most different tails, that are tried.
-const MOST_WINDOWS: usize = 6;
+const MOST_WINDOWS: usize = 4;
+/// Thresholds δ, and numbers k, that are tried for lengths.
+const LENGTHS: u64 = 8;
 
 /// A value of the objective that no schedule is below: seconds, or dollars. `most` is a value that is reached.
 pub fn lower_bound(instance: &Instance, objective: Objective, most: f64) -> f64 {
@@ -127,6 +133,40 @@ fn width(gpus: usize, node: usize, epsilon: usize) -> usize {
     }
 }
 
+/// What stands for a duration.
+#[derive(Clone, Copy)]
+enum Length {
+    Itself,
+    /// With δ as a part of twice `LENGTHS`.
+    Threshold(u64),
+    Steps(u64),
+}
+
+impl Length {
+    fn all() -> impl Iterator<Item = Length> {
+        let thresholds = (1..=LENGTHS).map(Length::Threshold);
+        [Length::Itself].into_iter().chain((1..=LENGTHS).map(Length::Steps)).chain(thresholds)
+    }
+
+    /// ℓ(d) in seconds, for d ≤ L.
+    fn of(self, duration: u64, room: u64) -> f64 {
+        match self {
+            Length::Itself => duration as f64,
+            Length::Threshold(part) => {
+                let threshold = room * part / (2 * LENGTHS);
+                match duration {
+                    _ if threshold == 0 => duration as f64,
+                    _ if duration > room - threshold => room as f64,
+                    _ if duration < threshold => 0.0,
+                    _ => duration as f64,
+                }
+            }
+            Length::Steps(count) if (count + 1) * duration % room.max(1) == 0 => duration as f64,
+            Length::Steps(count) => ((count + 1) * duration / room) as f64 * room as f64 / count as f64,
+        }
+    }
+}
+
 type Ends<'a> = (&'a [u64], &'a [u64]);
 
 fn is_too_short(
@@ -146,19 +186,19 @@ fn is_too_short(
         let inside: Vec<usize> =
             (0..instance.jobs.len()).filter(|job| heads[*job] >= *head && tails[*job] >= *tail).collect();
         let Some(room) = limit.checked_sub(head + tail) else { return !inside.is_empty() };
-        widths.iter().any(|epsilons| {
-            let areas: Vec<Vec<(usize, f64)>> = inside
-                .iter()
-                .map(|job| {
-                    let area = |choice: &Choice| {
-                        let (kind, node) = (choice.kind, instance.kinds[choice.kind].gpus);
-                        (kind, (width(choice.gpus, node, epsilons[kind]) as u64 * choice.duration) as f64)
-                    };
-                    allowed(*job).map(area).collect()
-                })
-                .collect();
+        let exceeds_with = |epsilons: &Vec<usize>, length: Length| {
+            let of_job = |job: &usize| {
+                let area = |choice: &Choice| {
+                    let (kind, node) = (choice.kind, instance.kinds[choice.kind].gpus);
+                    let width = width(choice.gpus, node, epsilons[kind]) as f64;
+                    (kind, width * length.of(choice.duration, room))
+                };
+                allowed(*job).map(area).collect()
+            };
+            let areas: Vec<Vec<(usize, f64)>> = inside.iter().map(of_job).collect();
             exceeds(instance, &areas, room as f64)
-        })
+        };
+        widths.iter().any(|epsilons| Length::all().any(|length| exceeds_with(epsilons, length)))
     })
 }
 

@@ -7,7 +7,7 @@
 use crate::instance::Instance;
 use crate::schedule::{Placed, Schedule};
 
-/// The order of the jobs, the choice of each, and, if given, the nodes of each.
+/// The order of the jobs and the choice of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sequence {
     /// Every job once. A job that waits for later ones is taken when these are placed.

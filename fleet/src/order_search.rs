@@ -169,7 +169,7 @@ impl OrderSearch<'_> {
         if ends >= enough {
             return true;
         }
-        if self.objective != Objective::Makespan || area == 0 {
+        if self.objective != Objective::Makespan || area == 0 || !self.best.is_finite() {
             return false;
         }
         // An end below the best one is at most the whole second before it.

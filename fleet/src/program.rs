@@ -161,7 +161,8 @@ impl Program {
         }
         if objective == Objective::Makespan {
             let tails = instance.tails();
-            let last = rows.column(1.0, 1.0);
+            let most = horizon(instance, objective, known) as f64 / scale;
+            let last = rows.column(1.0, most.max(1.0));
             for job in 0..instance.jobs.len() {
                 let end = |start: &Start| {
                     earliest(start.points.0, grid) + choice(instance, start).duration + tails[job]

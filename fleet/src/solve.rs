@@ -56,6 +56,8 @@ pub struct Answer {
     pub heuristics: Vec<Rival>,
     /// The integer program, if one was small enough.
     pub program: Option<Tried>,
+    /// Whether it is proved that no schedule keeps all deadlines.
+    pub keeps_none: bool,
 }
 
 /// A heuristic's schedule.
@@ -131,6 +133,7 @@ pub fn solve(instance: &Instance, objective: Objective, effort: Effort) -> Resul
         let found: Vec<Sequence> = seeds.into_par_iter().map(search).collect();
         found.iter().for_each(|sequence| best.offer(instance, objective, schedule(instance, sequence)));
     }
+    let mut keeps_none = false;
     // It knows schedules with successive nodes alone.
     if !best.is_at(bound) && !stop() && instance.contiguous && instance.jobs.len() <= MOST_ORDERED {
         let known = if best.score.0[0] > 0.0 { f64::INFINITY } else { best.score.value() };
@@ -139,8 +142,10 @@ pub fn solve(instance: &Instance, objective: Objective, effort: Effort) -> Resul
             let placed = place(instance, sequence, nodes);
             best.offer(instance, objective, Schedule::with_gpus(instance, placed));
         }
-        if ordered.is_complete && best.score.0[0] == 0.0 {
-            bound = best.score.value();
+        match best.score.0[0] == 0.0 {
+            true if ordered.is_complete => bound = best.score.value(),
+            false => keeps_none = ordered.is_complete,
+            true => {}
         }
     }
     let mut tried = None;
@@ -156,7 +161,9 @@ pub fn solve(instance: &Instance, objective: Objective, effort: Effort) -> Resul
                 let placed = place(instance, sequence, nodes);
                 best.offer(instance, objective, Schedule::with_gpus(instance, placed));
             }
-            bound = bound.max(solved.bound.min(best.score.value()));
+            if best.score.0[0] == 0.0 {
+                bound = bound.max(solved.bound.min(best.score.value()));
+            }
         }
     }
     if objective.is_whole(instance) {
@@ -164,7 +171,14 @@ pub fn solve(instance: &Instance, objective: Objective, effort: Effort) -> Resul
     }
     debug_assert_eq!(check(instance, &best.schedule), Ok(()));
     let bound = bound.min(best.score.value());
-    Ok(Answer { schedule: best.schedule, score: best.score, bound, heuristics: rivals, program: tried })
+    Ok(Answer {
+        schedule: best.schedule,
+        score: best.score,
+        bound,
+        heuristics: rivals,
+        program: tried,
+        keeps_none,
+    })
 }
 
 /// The best schedule so far.

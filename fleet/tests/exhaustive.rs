@@ -1,4 +1,4 @@
-//! 200 random instances against an exhaustive search that shares no code with the library.
+//! Random instances, 200 with `TRAINWRIGHT_LONG=1`, against an exhaustive search that shares no code with the library.
 //!
 //! The search keeps for each GPU what it is busy with, second by second, and tries for each job in turn every choice, every set of
 //! GPUs up to their order on a node, and every start up to a horizon: no list schedules, no integer program.
@@ -19,6 +19,7 @@ struct Exhaustive<'a> {
     busy: Vec<Vec<usize>>,
     ends: Vec<u64>,
     order: Vec<usize>,
+    keeps_deadlines: bool,
     best: f64,
 }
 
@@ -64,6 +65,9 @@ impl Exhaustive<'_> {
             }
             for start in ready..=self.horizon - choice.duration as usize {
                 let end = start + choice.duration as usize;
+                if self.keeps_deadlines && of.deadline.is_some_and(|deadline| end as u64 > deadline) {
+                    break;
+                }
                 if matches!(self.objective, Objective::Makespan) && end as f64 >= self.best {
                     break;
                 }
@@ -101,6 +105,7 @@ fn exhaustive(instance: &Instance, objective: Objective, most: f64) -> f64 {
         busy: vec![vec![0; horizon + 1]; nodes],
         ends: vec![0; instance.jobs.len()],
         order: (0..instance.jobs.len()).collect(),
+        keeps_deadlines: objective != Objective::Deadlines,
         // What is asked is whether anything is below the known schedule.
         best: most,
     };
@@ -162,14 +167,17 @@ fn random_instance(seed: u64) -> Instance {
     Instance { kinds, jobs: all, contiguous: true }
 }
 
-/// How many instances.
-fn count() -> u64 {
-    std::env::var("TRAINWRIGHT_FLEETS").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
+/// How many instances: fewer of the slower searches where not all cases run.
+fn count(default: u64) -> u64 {
+    match std::env::var("TRAINWRIGHT_LONG") {
+        Ok(value) if value == "1" => 200,
+        _ => default,
+    }
 }
 
-fn compare(objective: Objective) {
+fn compare(objective: Objective, default: u64) {
     let mut unproved = Vec::new();
-    for seed in 0..count() {
+    for seed in 0..count(default) {
         let mut instance = random_instance(seed);
         if objective != Objective::Deadlines {
             instance.jobs.iter_mut().for_each(|job| job.deadline = None);
@@ -199,15 +207,44 @@ fn compare(objective: Objective) {
 
 #[test]
 fn the_makespan_is_that_of_exhaustive_search() {
-    compare(Objective::Makespan);
+    compare(Objective::Makespan, 200);
 }
 
 #[test]
 fn weighted_completion_is_that_of_exhaustive_search() {
-    compare(Objective::Completion);
+    compare(Objective::Completion, 40);
 }
 
 #[test]
 fn lateness_is_that_of_exhaustive_search() {
-    compare(Objective::Deadlines);
+    compare(Objective::Deadlines, 40);
+}
+
+#[test]
+fn deadlines_are_kept_where_exhaustive_search_keeps_them() {
+    let (mut kept, mut missed) = (0, 0);
+    for seed in 0..count(60) {
+        let mut instance = random_instance(seed);
+        instance.jobs.truncate(4);
+        if seed % 4 == 0 {
+            // A second less than the jobs need together.
+            instance.jobs.iter_mut().for_each(|job| job.deadline = None);
+            let least = solve(&instance, Objective::Makespan, Effort::default()).unwrap().schedule.makespan();
+            instance.jobs.iter_mut().for_each(|job| job.deadline = Some(least - 1));
+        }
+        let Ok(answer) = solve(&instance, Objective::Makespan, Effort::default()) else { continue };
+        assert_eq!(check(&instance, &answer.schedule), Ok(()), "seed {seed}");
+        let best = exhaustive(&instance, Objective::Makespan, f64::INFINITY);
+        match answer.score.0[0] == 0.0 {
+            true => {
+                kept += 1;
+                assert_eq!((best, answer.is_proved()), (answer.score.value(), true), "seed {seed}");
+            }
+            false => {
+                missed += 1;
+                assert_eq!((best, answer.keeps_none), (f64::INFINITY, true), "seed {seed}");
+            }
+        }
+    }
+    assert!(kept > 20 && missed > 2, "{kept} kept, {missed} missed");
 }

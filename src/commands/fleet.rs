@@ -73,41 +73,41 @@ fn other_nodes(instance: &Instance, arguments: &FleetArguments, effort: Effort) 
 /// Plans, scripts, and what submits them.
 fn write_plans(folder: &str, fleet: &Fleet, answer: &Answer) -> Result<(), CliError> {
     let slurm = exporter("slurm").map_err(|error| CliError::of_input(None, error))?;
-    let mut submit = String::from(
-        "#!/bin/bash\n# Submits the jobs in the order of their starts; each waits for those that hold its GPUs before it.\nset -euo pipefail\n\
-         cd \"$(dirname \"$0\")\"\n",
-    );
-    let schedule = &answer.schedule;
-    for job in schedule.order() {
-        let entry = &schedule.placed[job];
-        let choice = entry.choice_of(&fleet.instance);
-        let Some(plan) = fleet.plans.get(&(job, choice.kind, choice.gpus)) else {
+    let (instance, schedule) = (&fleet.instance, &answer.schedule);
+    let (mut scripts, mut faults) = (Vec::new(), Vec::new());
+    for entry in &schedule.placed {
+        let choice = entry.choice_of(instance);
+        let Some(plan) = fleet.plans.get(&(entry.job, choice.kind, choice.gpus)) else {
             output::remark("--out: with a table of speeds there are no plans to write");
             return Ok(());
         };
-        let name = file_name(&fleet.instance.jobs[job].name);
+        let name = file_name(instance, entry.job);
         output::save_in("--out", folder, &format!("{name}.toml"), plan.to_toml())?;
         let exported = write_plan(&Request::new(plan), slurm);
-        if !exported.faults().is_empty() {
-            let fault = exported.faults()[0].to_string();
-            output::remark(&format!("no script for {name}: Megatron-LM would train something else: {fault}"));
-            continue;
-        }
-        let is_part = choice.gpus < fleet.instance.kinds[choice.kind].gpus;
-        let text = match is_part {
-            true => of_part(&exported.files[0].text),
-            false => exported.files[0].text.clone(),
-        };
+        faults.extend(exported.faults().iter().map(|fault| format!("{name}: {fault}")));
+        let is_part = choice.gpus < instance.kinds[choice.kind].gpus;
+        let text = exported.files.into_iter().next().map_or(String::new(), |file| file.text);
+        scripts.push((name, if is_part { of_part(&text) } else { text }));
+    }
+    if let Some(fault) = faults.first() {
+        output::remark(&format!("--out: no scripts: Megatron-LM would train something else: {fault}"));
+        return Ok(());
+    }
+    let mut submit = String::from(
+        "#!/bin/bash\n# Submits the jobs in the order of their starts; each waits for those that hold its GPUs before it.\n\
+         set -euo pipefail\ncd \"$(dirname \"$0\")\"\n",
+    );
+    for job in schedule.order() {
+        let (name, text) = &scripts[job];
         output::save_in("--out", folder, &format!("{name}.sbatch"), text)?;
         let list = |kind: &str, jobs: Vec<usize>| {
-            let ids = jobs.iter().map(|before| format!(":$job_{before}")).collect::<String>();
-            if ids.is_empty() { None } else { Some(format!("{kind}{ids}")) }
+            let ids: String = jobs.iter().map(|before| format!(":$job_{before}")).collect();
+            (!ids.is_empty()).then(|| format!("{kind}{ids}"))
         };
-        let waits = list("afterok", fleet.instance.jobs[job].after.clone());
-        let holders = list("afterany", holders(schedule, entry));
-        let waits: Vec<String> = waits.into_iter().chain(holders).collect();
-        let dependency =
-            if waits.is_empty() { String::new() } else { format!(" --dependency={}", waits.join(",")) };
+        let waits = list("afterok", instance.jobs[job].after.clone());
+        let waits = waits.into_iter().chain(list("afterany", holders(schedule, &schedule.placed[job])));
+        let waits = waits.collect::<Vec<_>>().join(",");
+        let dependency = if waits.is_empty() { String::new() } else { format!(" --dependency={waits}") };
         submit += &format!("job_{job}=$(sbatch --parsable{dependency} {name}.sbatch)\n");
     }
     output::save_in("--out", folder, "submit.sh", submit)
@@ -140,6 +140,13 @@ fn of_part(script: &str) -> String {
     text.replace(":29500", ":$((20000 + SLURM_JOB_ID % 10000))")
 }
 
-fn file_name(job: &str) -> String {
-    job.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-' && letter != '_', "-")
+/// A job's name as that of a file; with its number where another job's would be the same.
+fn file_name(instance: &Instance, job: usize) -> String {
+    let plain = |job: usize| {
+        let other = |letter: char| !letter.is_ascii_alphanumeric() && letter != '-' && letter != '_';
+        instance.jobs[job].name.replace(other, "-")
+    };
+    let name = plain(job);
+    let is_twice = (0..instance.jobs.len()).any(|other| other != job && plain(other) == name);
+    if is_twice { format!("{name}-{job}") } else { name }
 }

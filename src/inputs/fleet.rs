@@ -165,7 +165,8 @@ fn planned(
             let found = match asked.best(&question, gpus) {
                 Ok(found) => found,
                 Err(why) => {
-                    reason = format!("on {gpus} GPUs: {why}");
+                    let many = if gpus == 1 { "" } else { "s" };
+                    reason = format!("on {gpus} GPU{many}: {why}");
                     continue;
                 }
             };

@@ -3,7 +3,7 @@
 use super::table::Table;
 use crate::inputs::fleet::Fleet;
 use serde_json::{Value, json};
-use trainwright_fleet::objective::{Objective, Score};
+use trainwright_fleet::objective::Objective;
 use trainwright_fleet::schedule::{Placed, Schedule};
 use trainwright_fleet::uncertain::quantile;
 use trainwright_fleet::{Answer, Rival};
@@ -107,9 +107,8 @@ impl Page<'_> {
             .right("mean end", |rival| time(rival.schedule.mean_completion() as u64))
             .right("utilisation", |rival| format!("{:.1} %", 100.0 * rival.schedule.utilisation(instance)))
             .right("late", |rival| rival.schedule.missed(instance).len())
-            .left("what it does", |rival| rival.summary)
             .text();
-        text += "* current practice\n";
+        text += "*: current practice; every method has the same plans to choose from\n";
         for other in self.other_nodes {
             text += &match &other.answer {
                 None => {
@@ -130,14 +129,13 @@ impl Page<'_> {
     /// What is proved.
     fn proof(&self) -> String {
         let answer = self.answer;
-        let Score([missed, value, _]) = answer.score;
+        let missed = answer.score.0[0];
         let whose = "with these plans on these numbers of GPUs, and without preemption";
         let mut text = match (missed > 0.0, answer.is_proved()) {
             (true, _) => {
-                format!(
-                    "deadlines    {} missed; no schedule that keeps all was found\n",
-                    answer.schedule.missed(&self.fleet.instance).len()
-                )
+                let missed = answer.schedule.missed(&self.fleet.instance).len();
+                let which = if answer.keeps_none { "that is proved" } else { "none was found" };
+                format!("deadlines    {missed} missed; no schedule keeps all: {which}\n")
             }
             (false, true) => format!("proof        no schedule has less, {whose}\n"),
             (false, false) => format!(
@@ -152,7 +150,6 @@ impl Page<'_> {
                 tried.columns, tried.nodes
             );
         }
-        let _ = value;
         text
     }
 
@@ -286,6 +283,7 @@ impl Page<'_> {
             "bound": answer.bound,
             "gap": answer.gap(),
             "proved": answer.is_proved(),
+            "no_schedule_keeps_deadlines": answer.keeps_none,
             "schedule": of(schedule),
             "makespan_p50_s": quantile(self.samples, 0.5),
             "makespan_p90_s": quantile(self.samples, 0.9),

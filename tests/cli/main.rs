@@ -9,6 +9,7 @@ mod data;
 #[cfg(target_os = "linux")]
 mod elastic;
 mod examples;
+mod fleet;
 mod generate;
 #[cfg(unix)]
 mod gpu_script;
@@ -30,7 +31,6 @@ mod restarts;
 mod run;
 mod schemas;
 mod serve_bench;
-mod fleet;
 mod serve_plan;
 mod serving;
 mod show;
