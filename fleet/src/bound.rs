@@ -161,7 +161,7 @@ impl Length {
                     _ => duration as f64,
                 }
             }
-            Length::Steps(count) if (count + 1) * duration % room.max(1) == 0 => duration as f64,
+            Length::Steps(count) if ((count + 1) * duration).is_multiple_of(room.max(1)) => duration as f64,
             Length::Steps(count) => ((count + 1) * duration / room) as f64 * room as f64 / count as f64,
         }
     }

@@ -163,10 +163,9 @@ impl Program {
             let tails = instance.tails();
             let most = horizon(instance, objective, known) as f64 / scale;
             let last = rows.column(1.0, most.max(1.0));
-            for job in 0..instance.jobs.len() {
-                let end = |start: &Start| {
-                    earliest(start.points.0, grid) + choice(instance, start).duration + tails[job]
-                };
+            for (job, tail) in tails.iter().enumerate() {
+                let end =
+                    |start: &Start| earliest(start.points.0, grid) + choice(instance, start).duration + tail;
                 let mut terms: Vec<(usize, f64)> =
                     of_job(job).map(|(index, start)| (index, end(start) as f64 / scale)).collect();
                 terms.push((last, -1.0));
