@@ -207,7 +207,7 @@ fn compare(objective: Objective, default: u64) {
 
 #[test]
 fn the_makespan_is_that_of_exhaustive_search() {
-    compare(Objective::Makespan, 200);
+    compare(Objective::Makespan, 60);
 }
 
 #[test]
