@@ -1,6 +1,7 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
 mod data;
+mod fleet;
 mod generate;
 mod kernel;
 mod load;
@@ -18,6 +19,7 @@ mod training;
 mod what_if;
 
 pub use data::DataArguments;
+pub use fleet::FleetArguments;
 pub use generate::{GenerateArguments, SampleArguments};
 pub use kernel::KernelArguments;
 pub use load::LoadArguments;
@@ -106,6 +108,8 @@ pub enum Command {
     Serve(Box<ServeArguments>),
     /// Find the instances of a model that serve a rate of requests within limits of latency on the fewest GPUs
     ServePlan(Box<ServePlanArguments>),
+    /// Schedule several jobs on one cluster: the plan, the GPUs and the start of each
+    Fleet(Box<FleetArguments>),
     /// Serve requests with a model on this machine's cores, scheduled as an inference engine does
     ServeBench(Box<ServeBenchArguments>),
     /// Write a plan as another tool reads it

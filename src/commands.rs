@@ -7,6 +7,7 @@ pub mod curves;
 pub mod doctor;
 pub mod export;
 pub mod fit;
+pub mod fleet;
 pub mod generate;
 pub mod goodput;
 pub mod import;
@@ -55,6 +56,7 @@ pub fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Kernel(arguments) => kernel::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::ServePlan(arguments) => serve_plan::run(&arguments),
+        Command::Fleet(arguments) => fleet::run(&arguments),
         Command::ServeBench(arguments) => serve_bench::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),

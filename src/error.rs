@@ -9,6 +9,8 @@ use trainwright_evidence::kernels::KernelTableError;
 use trainwright_evidence::runs::TableError;
 use trainwright_evidence::serving::ServingTableError;
 use trainwright_executor::{Fault, RunError};
+use trainwright_fleet::instance::FleetError;
+use trainwright_fleet::jobs::JobFileError;
 use trainwright_formats::chakra::ChakraError;
 use trainwright_formats::kineto::KinetoError;
 use trainwright_formats::nccl_tests::LogError;
@@ -141,6 +143,12 @@ pub enum CliError {
     /// No plan can exist.
     #[error(transparent)]
     Planner(#[from] PlannerError),
+    /// A file of jobs that cannot be used.
+    #[error(transparent)]
+    JobFile(#[from] JobFileError),
+    /// Jobs that cannot be scheduled.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
     /// A run that does not begin, or ends early.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -209,6 +217,9 @@ impl CliError {
             CliError::Stragglers(StragglerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::NoCandidate { .. }) => Outcome::NothingFits,
+            CliError::Fleet(FleetError::NeverFits { .. } | FleetError::Deadline { .. }) => {
+                Outcome::NothingFits
+            }
             CliError::Run(RunError::Rank { fault: Fault::NotFinite { .. }, .. }) => Outcome::Diverged,
             CliError::Run(RunError::Rank { .. } | RunError::Rendezvous { .. }) => Outcome::Failure,
             CliError::Run(RunError::Memory { .. }) | CliError::NoPlanLeft { .. } => Outcome::NothingFits,

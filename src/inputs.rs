@@ -3,6 +3,7 @@
 mod adapters;
 pub mod calibration;
 pub mod data;
+pub mod fleet;
 pub mod launched;
 pub mod metrics;
 pub mod network;
@@ -220,6 +221,7 @@ pub fn model(reference: &str) -> Result<Model, CliError> {
     model.map_err(|error| CliError::of_input(Some("--model"), error))
 }
 
+/// The number format of matrix products: the given one if the GPU has it, else 16 bits where it has them.
 fn precision(given: Option<Precision>, gpu: &Gpu) -> Result<Precision, CliError> {
     let has = |precision: &Precision| gpu.peak.contains_key(precision);
     match given {

@@ -6,6 +6,7 @@ pub mod counts;
 pub mod curves;
 pub mod doctor;
 pub mod fit;
+pub mod fleet;
 pub mod forecast;
 pub mod generation;
 pub mod goodput;

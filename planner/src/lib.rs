@@ -52,7 +52,7 @@ mod question;
 mod risk;
 mod search;
 pub mod serving;
-mod solver;
+pub mod solver;
 mod space;
 mod stages;
 mod verdict;

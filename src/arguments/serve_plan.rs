@@ -101,7 +101,7 @@ fn percentage(text: &str) -> Result<f64, String> {
     }
 }
 
-fn price(text: &str) -> Result<f64, String> {
+pub(super) fn price(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(price) if (1e-6..=1e6).contains(&price) => Ok(price),
         _ => Err("a number of dollars from 1e-6 to 1e6 should stand here".into()),

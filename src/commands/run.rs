@@ -2,7 +2,6 @@
 
 mod elastic;
 mod expected;
-mod part_of_cluster;
 mod supervised;
 mod supervisor;
 

@@ -12,6 +12,7 @@ mod examples;
 mod extremes;
 #[cfg(target_os = "linux")]
 mod files;
+mod fleet;
 mod generate;
 #[cfg(unix)]
 mod gpu_script;

@@ -67,6 +67,8 @@ const ANSWERS: &[(i32, &str)] = &[
     (0, "serve-plan --model llama-3-8b --cluster dgx-h100 --rate 20"),
     (0, "serve-plan --model llama-3-8b --cluster dgx-h100 --cluster dgx-a100 --rate 20 --apart --least cost"),
     (3, "serve-plan --model llama-3-70b --cluster dgx-a100 --rate 20 --ttft 1 --tpot 1"),
+    (0, "fleet jobs.toml --cluster dgx-a100 --what-if"),
+    (0, "fleet measured.toml --cluster dgx-a100:2 --objective deadlines --price 2"),
     (0, "goodput plan.toml --tokens 1B"),
     (0, "goodput plan.toml"),
     (0, "stragglers plan.toml --jitter 0.1 --slow-rank 5=1.5 --samples 20"),
@@ -92,6 +94,9 @@ fn prepared() -> Folder {
     folder.write("plan.toml", &small_plan().to_toml());
     folder.write("tiny.toml", &tiny_plan().to_toml());
     folder.write("text", &"abcdefg".repeat(60));
+    folder.write("jobs.toml", crate::fleet::JOBS);
+    folder.write("measured.toml", crate::fleet::MEASURED);
+    folder.write("speeds.csv", crate::fleet::SPEEDS);
     let header = "id,quality,layers,hidden,heads,vocab,seq_len,gpu,gpus,tp,pp,micro_batch,global_batch,framework,\
                   measured_step_time_s,measured_peak_memory_gb,outcome\n";
     let row = |id: &str, gpus: usize, tensor: usize, step: f64| {

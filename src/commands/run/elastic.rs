@@ -4,7 +4,6 @@
 //! ranks becomes that for which the planner's plan has the shortest forecast step: some of the ranks that are left may be
 //! too many for the batch or the model, and stay out until another one is gone.
 
-use super::part_of_cluster::part;
 use crate::arguments::RunArguments;
 use crate::error::{CliError, refuse};
 use crate::inputs::calibration;
@@ -15,6 +14,7 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use trainwright_executor::DeviceKind;
+use trainwright_fleet::part::part;
 use trainwright_planner::{Breadth, MemoryLimit, Order, Pins, Question, Ranked, Risk, Verdict, plan};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;

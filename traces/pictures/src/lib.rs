@@ -5,12 +5,14 @@
 //!           └─► html     a page with all of it, which can be zoomed
 //! curves   ───► plot     times and bandwidths by size, what-if sweeps, a training by step
 //! points   ───► scatter  forecast against measured
+//! jobs     ───► gantt    which job is on which GPUs when
 //! ```
 //!
 //! The same input always gives the same bytes. Nothing here touches a terminal or a file.
 
 mod axis;
 mod canvas;
+pub mod gantt;
 pub mod html;
 pub mod palette;
 pub mod picture;

@@ -1,0 +1,238 @@
+//! Lower bounds that no schedule is below, in closed form or by bisection, without the integer program.
+//!
+//! **Makespan.** Try T. Job j with head h_j (its release, and the shortest chain before it) and tail q_j (the shortest chain after
+//! it) can only use choices c with h_j + d_c + q_j ≤ T. GPUs of kind k that are busy between r and T − q offer
+//! n_k w(G_k) (T − q − r), and the jobs with h_j ≥ r and q_j ≥ q need Σ_j Σ_c x_jc w(g_c) d_c of it, Σ_c x_jc = 1. If no x
+//! satisfies this, T is too short. With multipliers λ_k ≥ 0, Σ_k λ_k n_k G_k = 1, it is enough that
+//!
+//! ```text
+//! Σ_j min_c λ_k(c) w(g_c) d_c  >  T − q − r
+//! ```
+//!
+//! w is the width of a choice on a node of G GPUs: g itself, or for a threshold ε ≤ G/2: G if g > G − ε, 0 if g < ε, else g.
+//! On every node and at any time Σ w(g) ≤ G, for of two jobs at once at most one has g > G − ε, and then all others have g < ε.
+//!
+//! In the same way a length ℓ(d) ≤ L may stand for the duration, L = T − q − r: on each GPU Σ ℓ(d) ≤ L whenever Σ d ≤ L. For a
+//! threshold δ ≤ L/2: L if d > L − δ, 0 if d < δ, else d. For a whole k: d if (k + 1) d / L is whole, else
+//! ⌊(k + 1) d / L⌋ L / k; k = 1 says that two jobs longer than L/2 cannot share a GPU.
+//! Source of such widths and lengths: Fekete & Schepers 2001, Mathematical Programming 91, 11–31.
+//!
+//! **Weighted completion.** Let a_j be the least GPU-time of job j, as a part of all GPUs, and p_j = a_j / K for K kinds (K parts
+//! may run at once). In any schedule, Σ w_j M_j for the mean busy times M_j is at least that of one machine that runs the jobs
+//! one after the other by w_j / p_j: Σ w_j (C_j − p_j / 2). As C_j ≥ M_j + d_j / 2 with d_j its shortest duration,
+//! Σ w_j C_j ≥ Σ w_j (C_j^one − p_j / 2 + d_j / 2). Each job alone gives Σ w_j (h_j + d_j); the larger one counts.
+//! Source: Eastman, Even & Isaacs 1964, Management Science 11(2), 268–279, for equal machines.
+
+use crate::instance::{Choice, Instance};
+use crate::objective::Objective;
+
+/// Steps of the search for the multipliers.
+const STEPS: usize = 60;
+/// The most different heads, and the most different tails, that are tried.
+const MOST_WINDOWS: usize = 4;
+/// Thresholds δ, and numbers k, that are tried for lengths.
+const LENGTHS: u64 = 8;
+
+/// A value of the objective that no schedule is below: seconds, or dollars. `most` is a value that is reached.
+pub fn lower_bound(instance: &Instance, objective: Objective, most: f64) -> f64 {
+    match objective {
+        Objective::Makespan => makespan(instance, most as u64) as f64,
+        Objective::Completion => completion(instance),
+        Objective::Cost => cost(instance),
+        Objective::Deadlines => deadlines(instance),
+    }
+}
+
+fn fitting(instance: &Instance, job: usize) -> impl Iterator<Item = &Choice> {
+    instance.jobs[job].choices.iter().filter(|choice| instance.has_room(choice))
+}
+
+fn cost(instance: &Instance) -> f64 {
+    let least = |job| fitting(instance, job).map(|choice| choice.cost).fold(f64::INFINITY, f64::min);
+    (0..instance.jobs.len()).map(least).sum()
+}
+
+fn deadlines(instance: &Instance) -> f64 {
+    let ends = instance.earliest_ends();
+    (0..ends.len()).map(|job| Objective::Deadlines.of_job(instance, job, ends[job], 0.0)).sum()
+}
+
+fn completion(instance: &Instance) -> f64 {
+    let weight = |job: usize| instance.jobs[job].weight;
+    let alone: f64 =
+        instance.earliest_ends().iter().enumerate().map(|(job, end)| weight(job) * *end as f64).sum();
+    let all = |choice: &Choice| (instance.kinds[choice.kind].nodes * instance.kinds[choice.kind].gpus) as f64;
+    let part = |job: usize| {
+        let parts =
+            fitting(instance, job).map(|choice| (choice.gpus as u64 * choice.duration) as f64 / all(choice));
+        parts.fold(f64::INFINITY, f64::min) / instance.kinds.len() as f64
+    };
+    let mut jobs: Vec<(f64, f64, u64)> =
+        (0..instance.jobs.len()).map(|job| (weight(job), part(job), instance.shortest(job))).collect();
+    jobs.sort_by(|one, other| (other.0 * one.1).total_cmp(&(one.0 * other.1)));
+    let (mut busy, mut sum) = (0.0, 0.0);
+    for (weight, part, shortest) in jobs {
+        busy += part;
+        sum += weight * (busy - part / 2.0 + shortest as f64 / 2.0);
+    }
+    // Sums of many numbers are not exact.
+    alone.max(sum * (1.0 - 1e-9))
+}
+
+/// The least T that is not shown to be too short.
+fn makespan(instance: &Instance, most: u64) -> u64 {
+    let heads: Vec<u64> =
+        instance.earliest_ends().iter().enumerate().map(|(job, end)| end - instance.shortest(job)).collect();
+    let tails = instance.tails();
+    let windows = windows(&heads, &tails);
+    let widths = widths(instance);
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match is_too_short(instance, middle, (&heads, &tails), &windows, &widths) {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    low
+}
+
+/// Pairs (r, q): jobs with a head of r or more and a tail of q or more run in a window that is shorter by r + q.
+fn windows(heads: &[u64], tails: &[u64]) -> Vec<(u64, u64)> {
+    let few = |values: &[u64]| {
+        let mut all = values.to_vec();
+        all.push(0);
+        all.sort_unstable();
+        all.dedup();
+        let stride = all.len().div_ceil(MOST_WINDOWS);
+        all.into_iter().step_by(stride.max(1)).collect::<Vec<_>>()
+    };
+    let tails = few(tails);
+    few(heads)
+        .into_iter()
+        .flat_map(|head| tails.iter().map(move |tail| (head, *tail)).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Thresholds ε for each kind; the same position in each list belongs together.
+fn widths(instance: &Instance) -> Vec<Vec<usize>> {
+    let most = instance.kinds.iter().map(|kind| kind.gpus).max().unwrap_or(1);
+    (0..=most / 2)
+        .map(|epsilon| instance.kinds.iter().map(|kind| epsilon.min(kind.gpus / 2)).collect())
+        .collect()
+}
+
+/// w(g) of a choice.
+fn width(gpus: usize, node: usize, epsilon: usize) -> usize {
+    match gpus {
+        _ if gpus > node => gpus,
+        _ if epsilon == 0 => gpus,
+        _ if gpus > node - epsilon => node,
+        _ if gpus < epsilon => 0,
+        _ => gpus,
+    }
+}
+
+/// What stands for a duration.
+#[derive(Clone, Copy)]
+enum Length {
+    Itself,
+    /// With δ as a part of twice `LENGTHS`.
+    Threshold(u64),
+    Steps(u64),
+}
+
+impl Length {
+    fn all() -> impl Iterator<Item = Length> {
+        let thresholds = (1..=LENGTHS).map(Length::Threshold);
+        [Length::Itself].into_iter().chain((1..=LENGTHS).map(Length::Steps)).chain(thresholds)
+    }
+
+    /// ℓ(d) in seconds, for d ≤ L.
+    fn of(self, duration: u64, room: u64) -> f64 {
+        match self {
+            Length::Itself => duration as f64,
+            Length::Threshold(part) => {
+                let threshold = room * part / (2 * LENGTHS);
+                match duration {
+                    _ if threshold == 0 => duration as f64,
+                    _ if duration > room - threshold => room as f64,
+                    _ if duration < threshold => 0.0,
+                    _ => duration as f64,
+                }
+            }
+            Length::Steps(count) if ((count + 1) * duration).is_multiple_of(room.max(1)) => duration as f64,
+            Length::Steps(count) => ((count + 1) * duration / room) as f64 * room as f64 / count as f64,
+        }
+    }
+}
+
+type Ends<'a> = (&'a [u64], &'a [u64]);
+
+fn is_too_short(
+    instance: &Instance,
+    limit: u64,
+    (heads, tails): Ends,
+    windows: &[(u64, u64)],
+    widths: &[Vec<usize>],
+) -> bool {
+    let allowed = |job: usize| {
+        fitting(instance, job).filter(move |choice| heads[job] + choice.duration + tails[job] <= limit)
+    };
+    if (0..instance.jobs.len()).any(|job| allowed(job).next().is_none()) {
+        return true;
+    }
+    windows.iter().any(|(head, tail)| {
+        let inside: Vec<usize> =
+            (0..instance.jobs.len()).filter(|job| heads[*job] >= *head && tails[*job] >= *tail).collect();
+        let Some(room) = limit.checked_sub(head + tail) else { return !inside.is_empty() };
+        let exceeds_with = |epsilons: &Vec<usize>, length: Length| {
+            let of_job = |job: &usize| {
+                let area = |choice: &Choice| {
+                    let (kind, node) = (choice.kind, instance.kinds[choice.kind].gpus);
+                    let width = width(choice.gpus, node, epsilons[kind]) as f64;
+                    (kind, width * length.of(choice.duration, room))
+                };
+                allowed(*job).map(area).collect()
+            };
+            let areas: Vec<Vec<(usize, f64)>> = inside.iter().map(of_job).collect();
+            exceeds(instance, &areas, room as f64)
+        };
+        widths.iter().any(|epsilons| Length::all().any(|length| exceeds_with(epsilons, length)))
+    })
+}
+
+/// Whether some multipliers show that the areas are larger than all GPUs offer in `room` seconds.
+fn exceeds(instance: &Instance, areas: &[Vec<(usize, f64)>], room: f64) -> bool {
+    let all: Vec<f64> = instance.kinds.iter().map(|kind| (kind.nodes * kind.gpus) as f64).collect();
+    // share_k = λ_k n_k G_k, which sum to one.
+    let mut shares = vec![1.0 / all.len() as f64; all.len()];
+    // An excess of less than a part in 10¹² may be rounding.
+    let enough = room * (1.0 + 1e-12) + 1e-9;
+    for step in 0..STEPS {
+        let mut used = vec![0.0; all.len()];
+        let mut sum = 0.0;
+        for choices in areas {
+            let value = |(kind, area): &(usize, f64)| shares[*kind] / all[*kind] * area;
+            let best = choices.iter().min_by(|one, other| value(one).total_cmp(&value(other)));
+            let (kind, area) = best.expect("every job has a choice");
+            used[*kind] += area / all[*kind];
+            sum += value(&(*kind, *area));
+        }
+        if sum > enough {
+            return true;
+        }
+        if all.len() == 1 {
+            return false;
+        }
+        // More weight for the kinds on which more than the mean lies.
+        let rate = 1.0 / (1.0 + step as f64 / 4.0);
+        let scale = used.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+        for (share, used) in shares.iter_mut().zip(&used) {
+            *share *= (rate * used / scale).exp();
+        }
+        let total: f64 = shares.iter().sum();
+        shares.iter_mut().for_each(|share| *share /= total);
+    }
+    false
+}

@@ -1,0 +1,283 @@
+//! The file of jobs.
+//!
+//! ```toml
+//! [defaults]                      # for every job that does not say otherwise
+//! model = "llama-3-8b"
+//! seq = 4096
+//! global_batch = 64
+//!
+//! [[job]]
+//! name = "base"
+//! tokens = 2e9                    # or steps, or epochs of dataset_tokens
+//! deadline_h = 48.0
+//!
+//! [[job]]
+//! name = "sweep"
+//! copies = 3                      # sweep-1, sweep-2, sweep-3: jobs that differ in a learning rate
+//! steps = 2000
+//! max_gpus = 8
+//! after = ["base"]
+//! ```
+//!
+//! With `throughputs = "table.csv"` (columns `profile,gpus,steps_per_s` and, for several kinds of nodes, `node`), jobs name a
+//! `profile` and `steps` instead of a model.
+
+use serde::Deserialize;
+use thiserror::Error;
+
+/// The most jobs of a file.
+pub const MOST_JOBS: usize = 10_000;
+/// The longest time in hours: a century.
+const MOST_HOURS: f64 = 876_600.0;
+
+/// What a file says.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobFile {
+    /// A table of measured speeds in place of forecasts.
+    pub throughputs: Option<String>,
+    /// What every job has that does not say otherwise.
+    #[serde(default)]
+    pub defaults: JobRow,
+    /// The jobs.
+    #[serde(default)]
+    pub job: Vec<JobRow>,
+}
+
+/// What the file says of a job.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobRow {
+    /// Its name; jobs with several copies get `-1`, `-2`, … behind it.
+    pub name: Option<String>,
+    /// How many such jobs.
+    pub copies: Option<usize>,
+    /// A preset, or a Hugging Face config.json.
+    pub model: Option<String>,
+    /// Tokens in a sequence.
+    pub seq: Option<usize>,
+    /// Sequences in a step.
+    pub global_batch: Option<usize>,
+    /// Number format.
+    pub precision: Option<String>,
+    /// Optimizer.
+    pub optimizer: Option<String>,
+    /// Software.
+    pub stack: Option<String>,
+    /// Rank of adapters.
+    pub lora: Option<usize>,
+    /// How frozen matrices are stored.
+    pub base_format: Option<String>,
+    /// The row of the table of speeds.
+    pub profile: Option<String>,
+    /// Tokens to train.
+    pub tokens: Option<f64>,
+    /// Steps to train.
+    pub steps: Option<f64>,
+    /// Epochs to train.
+    pub epochs: Option<f64>,
+    /// Tokens of an epoch.
+    pub dataset_tokens: Option<f64>,
+    /// How much its completion counts.
+    pub weight: Option<f64>,
+    /// When it should have ended.
+    pub deadline_h: Option<f64>,
+    /// When it may begin.
+    pub earliest_h: Option<f64>,
+    /// The fewest GPUs.
+    pub min_gpus: Option<usize>,
+    /// The most GPUs.
+    pub max_gpus: Option<usize>,
+    /// Jobs, or jobs with copies, that must have ended before it begins.
+    pub after: Option<Vec<String>>,
+}
+
+/// Why a file of jobs cannot be used.
+#[derive(Debug, Error, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum JobFileError {
+    /// It is no such file.
+    #[error("{path}: {message}")]
+    Syntax {
+        /// The file.
+        path: String,
+        /// What the parser says.
+        message: String,
+    },
+    /// A key with a value that makes no sense, or that is missing.
+    #[error("{path}: job `{job}`: `{key}` is {value}; {allowed}")]
+    BadValue {
+        /// The file.
+        path: String,
+        /// The job.
+        job: String,
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// What is allowed.
+        allowed: String,
+    },
+}
+
+/// A job of the file with its defaults, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedJob {
+    /// Its name.
+    pub name: String,
+    /// What the file says.
+    pub row: JobRow,
+    /// The jobs, by their places, that must have ended before it begins.
+    pub after: Vec<usize>,
+}
+
+impl JobRow {
+    /// The row with the values of another one where it has none.
+    fn or(self, defaults: &JobRow) -> Self {
+        let of = defaults.clone();
+        Self {
+            name: self.name,
+            copies: self.copies.or(of.copies),
+            model: self.model.or(of.model),
+            seq: self.seq.or(of.seq),
+            global_batch: self.global_batch.or(of.global_batch),
+            precision: self.precision.or(of.precision),
+            optimizer: self.optimizer.or(of.optimizer),
+            stack: self.stack.or(of.stack),
+            lora: self.lora.or(of.lora),
+            base_format: self.base_format.or(of.base_format),
+            profile: self.profile.or(of.profile),
+            tokens: self.tokens.or(of.tokens),
+            steps: self.steps.or(of.steps),
+            epochs: self.epochs.or(of.epochs),
+            dataset_tokens: self.dataset_tokens.or(of.dataset_tokens),
+            weight: self.weight.or(of.weight),
+            deadline_h: self.deadline_h.or(of.deadline_h),
+            earliest_h: self.earliest_h.or(of.earliest_h),
+            min_gpus: self.min_gpus.or(of.min_gpus),
+            max_gpus: self.max_gpus.or(of.max_gpus),
+            after: self.after.or(of.after),
+        }
+    }
+
+    /// Steps to train with so many tokens in each; `None` if the file does not say how long.
+    pub fn step_count(&self, tokens_of_step: f64) -> Option<f64> {
+        let tokens =
+            self.tokens.or(self.epochs.zip(self.dataset_tokens).map(|(epochs, tokens)| epochs * tokens));
+        self.steps.or(tokens.map(|tokens| (tokens / tokens_of_step).ceil().max(1.0)))
+    }
+}
+
+/// The jobs of a file.
+///
+/// # Errors
+/// The first fault.
+pub fn read(text: &str, path: &str) -> Result<(JobFile, Vec<NamedJob>), JobFileError> {
+    let syntax = |message: String| JobFileError::Syntax { path: path.into(), message };
+    let file: JobFile = toml::from_str(text).map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        syntax(format!("line {line}: {}", error.message().replace('\n', " ")))
+    })?;
+    if file.job.is_empty() {
+        return Err(syntax("there is no [[job]]".into()));
+    }
+    let mut named: Vec<(String, Vec<usize>)> = Vec::new();
+    let mut jobs = Vec::new();
+    for (index, row) in file.job.iter().enumerate() {
+        let row = row.clone().or(&file.defaults);
+        let bad = |key: &'static str, value: String, allowed: &str| JobFileError::BadValue {
+            path: path.into(),
+            job: row.name.clone().unwrap_or(format!("number {}", index + 1)),
+            key,
+            value,
+            allowed: allowed.into(),
+        };
+        let name = row.name.clone().ok_or_else(|| bad("name", "missing".into(), "every job has a name"))?;
+        if name.is_empty() || name.contains(|letter: char| letter.is_control() || letter == '/') {
+            return Err(bad("name", format!("{name:?}"), "it should be a word without `/`"));
+        }
+        if named.iter().any(|(other, _)| *other == name) {
+            return Err(bad("name", name, "another job has this name"));
+        }
+        check(&row, &bad)?;
+        let copies = row.copies.unwrap_or(1);
+        if copies == 0 || jobs.len() + copies > MOST_JOBS {
+            let allowed = format!("it should be 1 or more, and all jobs at most {MOST_JOBS}");
+            return Err(bad("copies", copies.to_string(), &allowed));
+        }
+        let places = (jobs.len()..jobs.len() + copies).collect();
+        for copy in 1..=copies {
+            let name = if copies > 1 { format!("{name}-{copy}") } else { name.clone() };
+            jobs.push(NamedJob { name, row: row.clone(), after: Vec::new() });
+        }
+        named.push((name, places));
+    }
+    for place in 0..jobs.len() {
+        let mut after = Vec::new();
+        for name in jobs[place].row.after.iter().flatten() {
+            let of_row = named.iter().find(|(other, _)| other == name).map(|(_, places)| places.clone());
+            let of_copy = jobs.iter().position(|job| job.name == *name).map(|place| vec![place]);
+            let Some(before) = of_row.or(of_copy) else {
+                return Err(JobFileError::BadValue {
+                    path: path.into(),
+                    job: jobs[place].name.clone(),
+                    key: "after",
+                    value: format!("{name:?}"),
+                    allowed: "no job has this name".into(),
+                });
+            };
+            after.extend(before);
+        }
+        after.sort_unstable();
+        after.dedup();
+        jobs[place].after = after;
+    }
+    Ok((file, jobs))
+}
+
+/// Checks the numbers of a row.
+fn check(row: &JobRow, bad: &dyn Fn(&'static str, String, &str) -> JobFileError) -> Result<(), JobFileError> {
+    let positive = [
+        ("tokens", row.tokens),
+        ("steps", row.steps),
+        ("epochs", row.epochs),
+        ("dataset_tokens", row.dataset_tokens),
+    ];
+    for (key, value) in positive {
+        match value {
+            Some(value) if !(value > 0.0 && value <= 1e18) => {
+                return Err(bad(key, value.to_string(), "it should be above 0, up to 1e18"));
+            }
+            _ => {}
+        }
+    }
+    for (key, value) in [("deadline_h", row.deadline_h), ("earliest_h", row.earliest_h)] {
+        match value {
+            Some(value) if !(0.0..=MOST_HOURS).contains(&value) => {
+                return Err(bad(key, value.to_string(), "it should be hours from 0 to 876600"));
+            }
+            _ => {}
+        }
+    }
+    match row.weight {
+        Some(weight) if !(0.0..=1e9).contains(&weight) => {
+            return Err(bad("weight", weight.to_string(), "it should be from 0 to 1e9"));
+        }
+        _ => {}
+    }
+    let given = [row.tokens.is_some(), row.steps.is_some(), row.epochs.is_some()];
+    let allowed = "it should be said once: tokens, steps, or epochs with dataset_tokens";
+    match given.iter().filter(|given| **given).count() {
+        1 => {}
+        0 => return Err(bad("steps", "missing".into(), allowed)),
+        _ => return Err(bad("steps", "said twice".into(), allowed)),
+    }
+    if row.epochs.is_some() && row.dataset_tokens.is_none() {
+        return Err(bad("dataset_tokens", "missing".into(), "epochs need the tokens of one"));
+    }
+    let (least, most) = (row.min_gpus.unwrap_or(1), row.max_gpus.unwrap_or(usize::MAX));
+    if least == 0 || least > most {
+        return Err(bad("min_gpus", least.to_string(), "it should be from 1 to max_gpus"));
+    }
+    Ok(())
+}

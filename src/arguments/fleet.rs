@@ -1,0 +1,71 @@
+//! The arguments of `fleet`.
+
+use super::serve_plan::price;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use trainwright_fleet::objective::Objective;
+
+/// Arguments of `fleet`.
+#[derive(Debug, Args)]
+pub struct FleetArguments {
+    /// The TOML file of jobs; `-` is standard input
+    pub jobs: String,
+    /// A cluster or nodes of the catalog (`selene`, `dgx-h100:4`), or a TOML file
+    #[arg(long, value_name = "NAME")]
+    pub cluster: String,
+    /// What is to be least: the end of the last job, the sum of weight times end, dollars, or lateness
+    #[arg(long, value_name = "OBJECTIVE", default_value = "makespan", value_parser = objectives())]
+    pub objective: String,
+    /// Stop the search for schedules after this number of seconds; without it, the answer does not depend on the machine
+    #[arg(long, value_name = "SECONDS", value_parser = super::seconds, allow_negative_numbers = true)]
+    pub time_limit: Option<f64>,
+    /// Multiply the steps of the search
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = effort)]
+    pub effort: f64,
+    /// Plan with the duration that each job keeps with this probability, instead of its expected one: 0.9
+    #[arg(long, value_name = "FRACTION", value_parser = super::probability, allow_negative_numbers = true)]
+    pub risk: Option<f64>,
+    /// Nodes of a job need not be successive
+    #[arg(long)]
+    pub any_nodes: bool,
+    /// US dollars for a GPU and hour [default: the catalog's list price of the node, or of its GPU]
+    #[arg(long, value_name = "USD", value_parser = price)]
+    pub price: Option<f64>,
+    /// Calibration of the forecasts [default: that of the cluster's file, else published]
+    #[arg(long, value_name = "NAME")]
+    pub calibration: Option<String>,
+    /// Say what one more node of each kind brings, and one less
+    #[arg(long)]
+    pub what_if: bool,
+    /// Write the plan of each job, its batch script for Slurm, and submit.sh with their dependencies to this folder
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<String>,
+    /// Draw the schedule as SVG
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<String>,
+    /// The same as PNG
+    #[arg(long, value_name = "FILE")]
+    pub png: Option<String>,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl FleetArguments {
+    /// What is to be least.
+    pub fn objective(&self) -> Objective {
+        let of_name = Objective::ALL.iter().find(|(name, _)| *name == self.objective);
+        of_name.map_or(Objective::Makespan, |(_, objective)| *objective)
+    }
+}
+
+fn objectives() -> PossibleValuesParser {
+    PossibleValuesParser::new(Objective::ALL.map(|(name, _)| name))
+}
+
+fn effort(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if (1e-3..=1e4).contains(&factor) => Ok(factor),
+        _ => Err("a number from 1e-3 to 1e4 should stand here".into()),
+    }
+}

@@ -1,0 +1,152 @@
+//! `fleet`: several jobs on one cluster, each with a plan, GPUs and a start.
+
+use crate::arguments::FleetArguments;
+use crate::error::{CliError, Outcome};
+use crate::inputs::fleet::{Fleet, fleet};
+use crate::output;
+use crate::render::fleet as page;
+use crate::render::json;
+use trainwright_fleet::check::check;
+use trainwright_fleet::instance::Instance;
+use trainwright_fleet::schedule::{Placed, Schedule};
+use trainwright_fleet::uncertain::makespans;
+use trainwright_fleet::{Answer, Effort, solve};
+use trainwright_formats::export::{Request, exporter, write as write_plan};
+use trainwright_pictures::gantt::{gantt_png, gantt_svg};
+use trainwright_spec::units::Seconds;
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad input, and files that cannot be written.
+pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
+    let files = [("--svg", &arguments.svg), ("--png", &arguments.png)];
+    let alone = output::stdout_is_taken(&files, arguments.json)?;
+    let fleet = fleet(arguments)?;
+    let effort = Effort { factor: arguments.effort, time: arguments.time_limit.map(Seconds::new) };
+    let objective = arguments.objective();
+    let answer = solve(&fleet.instance, objective, effort)?;
+    if let Err(fault) = check(&fleet.instance, &answer.schedule) {
+        panic!("a schedule breaks a rule: {fault}");
+    }
+    let samples = makespans(&fleet.instance, &answer.schedule, &fleet.groups);
+    let other_nodes = match arguments.what_if {
+        true => other_nodes(&fleet.instance, arguments, effort),
+        false => Vec::new(),
+    };
+    let page = page::Page {
+        fleet: &fleet,
+        objective,
+        answer: &answer,
+        samples: &samples,
+        other_nodes: &other_nodes,
+    };
+    if let Some(folder) = &arguments.out {
+        write_plans(folder, &fleet, &answer)?;
+    }
+    output::save_given("--svg", &arguments.svg, || gantt_svg(&page.picture()))?;
+    output::save_given("--png", &arguments.png, || gantt_png(&page.picture()))?;
+    if arguments.json {
+        output::print(&json::print(&page.json()))?;
+    } else if !alone {
+        output::print(&page.text())?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The answers with one node more and one less of each kind, with the same choices of each job: name, nodes, answer.
+fn other_nodes(instance: &Instance, arguments: &FleetArguments, effort: Effort) -> Vec<page::OtherNodes> {
+    let mut all = Vec::new();
+    for kind in 0..instance.kinds.len() {
+        for more in [true, false] {
+            let mut other = instance.clone();
+            let nodes = &mut other.kinds[kind].nodes;
+            *nodes = if more { *nodes + 1 } else { *nodes - 1 };
+            let answer = solve(&other, arguments.objective(), effort).ok();
+            let change = if more { "one more" } else { "one less" };
+            all.push(page::OtherNodes { change, kind: instance.kinds[kind].name.clone(), answer });
+        }
+    }
+    all
+}
+
+/// Plans, scripts, and what submits them.
+fn write_plans(folder: &str, fleet: &Fleet, answer: &Answer) -> Result<(), CliError> {
+    let slurm = exporter("slurm").map_err(|error| CliError::of_input(None, error))?;
+    let (instance, schedule) = (&fleet.instance, &answer.schedule);
+    let (mut scripts, mut faults) = (Vec::new(), Vec::new());
+    for entry in &schedule.placed {
+        let choice = entry.choice_of(instance);
+        let Some(plan) = fleet.plans.get(&(entry.job, choice.kind, choice.gpus)) else {
+            output::remark("--out: with a table of speeds there are no plans to write");
+            return Ok(());
+        };
+        let name = file_name(instance, entry.job);
+        output::save_in("--out", folder, &format!("{name}.toml"), plan.to_toml())?;
+        let exported = write_plan(&Request::new(plan), slurm);
+        faults.extend(exported.faults().iter().map(|fault| format!("{name}: {fault}")));
+        let is_part = choice.gpus < instance.kinds[choice.kind].gpus;
+        let text = exported.files.into_iter().next().map_or(String::new(), |file| file.text);
+        scripts.push((name, if is_part { of_part(&text) } else { text }));
+    }
+    if let Some(fault) = faults.first() {
+        output::remark(&format!("--out: no scripts: Megatron-LM would train something else: {fault}"));
+        return Ok(());
+    }
+    let mut submit = String::from(
+        "#!/bin/bash\n# Submits the jobs in the order of their starts; each waits for those that hold its GPUs before it.\n\
+         set -euo pipefail\ncd \"$(dirname \"$0\")\"\n",
+    );
+    for job in schedule.order() {
+        let (name, text) = &scripts[job];
+        output::save_in("--out", folder, &format!("{name}.sbatch"), text)?;
+        let list = |kind: &str, jobs: Vec<usize>| {
+            let ids: String = jobs.iter().map(|before| format!(":$job_{before}")).collect();
+            (!ids.is_empty()).then(|| format!("{kind}{ids}"))
+        };
+        let waits = list("afterok", instance.jobs[job].after.clone());
+        let waits = waits.into_iter().chain(list("afterany", holders(schedule, &schedule.placed[job])));
+        let waits = waits.collect::<Vec<_>>().join(",");
+        let dependency = if waits.is_empty() { String::new() } else { format!(" --dependency={waits}") };
+        submit += &format!("job_{job}=$(sbatch --parsable{dependency} {name}.sbatch)\n");
+    }
+    output::save_in("--out", folder, "submit.sh", submit)
+}
+
+/// The last jobs that hold a job's GPUs before it.
+fn holders(schedule: &Schedule, entry: &Placed) -> Vec<usize> {
+    let mut found = Vec::new();
+    for node in &entry.nodes {
+        for gpu in &entry.gpus {
+            let holds = |other: &&Placed| {
+                other.end <= entry.start
+                    && other.job != entry.job
+                    && other.nodes.contains(node)
+                    && other.gpus.contains(gpu)
+            };
+            let last = schedule.placed.iter().filter(holds).max_by_key(|other| (other.end, other.job));
+            found.extend(last.map(|other| other.job));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// A script for a part of a node: others run on it too, so that each needs a port of its own.
+fn of_part(script: &str) -> String {
+    let lines = script.lines().filter(|line| !matches!(*line, "#SBATCH --exclusive" | "#SBATCH --mem=0"));
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    text.replace(":29500", ":$((20000 + SLURM_JOB_ID % 10000))")
+}
+
+/// A job's name as that of a file; with its number where another job's would be the same.
+fn file_name(instance: &Instance, job: usize) -> String {
+    let plain = |job: usize| {
+        let other = |letter: char| !letter.is_ascii_alphanumeric() && letter != '-' && letter != '_';
+        instance.jobs[job].name.replace(other, "-")
+    };
+    let name = plain(job);
+    let is_twice = (0..instance.jobs.len()).any(|other| other != job && plain(other) == name);
+    if is_twice { format!("{name}-{job}") } else { name }
+}

@@ -1,0 +1,135 @@
+//! `fleet`: its schedules keep to the file of jobs; plans and scripts that it writes; bad input; jobs that never fit.
+
+use crate::Folder;
+use serde_json::Value;
+
+/// Jobs that the planner plans, small ones.
+pub const JOBS: &str = r#"
+[defaults]
+model = "gpt2"
+seq = 512
+global_batch = 16
+max_gpus = 4
+
+[[job]]
+name = "sweep"
+copies = 3
+steps = 20000
+
+[[job]]
+name = "last"
+tokens = 1e8
+weight = 2
+deadline_h = 30
+after = ["sweep"]
+"#;
+
+/// Jobs with measured speeds.
+pub const MEASURED: &str = r#"
+throughputs = "speeds.csv"
+
+[[job]]
+name = "a"
+profile = "net"
+steps = 3600
+deadline_h = 1
+
+[[job]]
+name = "b"
+profile = "net"
+steps = 7200
+earliest_h = 0.5
+weight = 3
+"#;
+
+/// These speeds.
+pub const SPEEDS: &str = "profile,gpus,steps_per_s\nnet,1,1\nnet,2,1.8\nnet,8,4\nnet,16,6\n";
+
+fn json(folder: &Folder, arguments: &str) -> Value {
+    let ran = folder.run(arguments);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments}");
+    serde_json::from_str(&ran.stdout).unwrap()
+}
+
+fn prepared() -> Folder {
+    let folder = Folder::new();
+    folder.write("jobs.toml", JOBS);
+    folder.write("measured.toml", MEASURED);
+    folder.write("speeds.csv", SPEEDS);
+    folder
+}
+
+#[test]
+fn schedules_keep_to_the_file_and_the_picture_and_scripts_are_written() {
+    let folder = prepared();
+    let line = "fleet jobs.toml --cluster dgx-a100 --out plans --svg gantt.svg";
+    let answer = json(&folder, &format!("{line} --json"));
+    let jobs = answer["jobs"].as_array().unwrap();
+    let names: Vec<&str> = jobs.iter().map(|job| job["job"].as_str().unwrap()).collect();
+    assert_eq!(names, ["sweep-1", "sweep-2", "sweep-3", "last"]);
+    let of = |job: &Value, key: &str| job[key].as_u64().unwrap();
+    assert!(jobs.iter().all(|job| of(job, "gpus") <= 4));
+    assert!(jobs[..3].iter().all(|job| of(job, "end_s") <= of(&jobs[3], "start_s")));
+    // Three equal jobs on eight GPUs with at most four each: two at a time on four would take two rounds; 4 + 2 + 2 takes one.
+    assert_eq!(answer["proved"], true);
+    for rival in answer["heuristics"].as_array().unwrap() {
+        assert!(of(&answer["schedule"], "makespan_s") <= of(&rival["schedule"], "makespan_s"), "{rival}");
+    }
+    let submit = folder.read("plans/submit.sh");
+    assert!(submit.contains("--dependency=afterok:$job_0:$job_1:$job_2"), "{submit}");
+    let planned = folder.run("simulate plans/last.toml --json");
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let script = folder.read("plans/last.sbatch");
+    assert!(!script.contains("--exclusive") && !script.contains(":29500"), "{script}");
+    assert!(folder.read("gantt.svg").contains(">sweep-1<"));
+    let again = folder.run(&format!("{line} --json"));
+    assert_eq!(serde_json::from_str::<Value>(&again.stdout).unwrap(), answer);
+}
+
+#[test]
+fn measured_speeds_stand_in_for_forecasts() {
+    let folder = prepared();
+    // a: 3600 steps at 6/s on 16 GPUs are 600 s. b begins at 1800 s, when a has ended, and takes 7200 / 6 = 1200 s.
+    let answer = json(&folder, "fleet measured.toml --cluster dgx-a100:2 --json");
+    assert_eq!(answer["schedule"]["makespan_s"], 3000);
+    assert_eq!(answer["proved"], true);
+    // On one GPU each: 3600 s and 1800 + 7200 s; nothing is cheaper than 3 GPU-hours.
+    let answer = json(&folder, "fleet measured.toml --cluster dgx-a100:2 --objective cost --price 2 --json");
+    assert_eq!(answer["schedule"]["cost_usd"], 6.0);
+}
+
+#[test]
+fn what_makes_no_sense_is_one_line_and_what_never_fits_has_a_reason() {
+    let folder = prepared();
+    let job = |lines: &str| {
+        format!("throughputs = \"speeds.csv\"\n[[job]]\nname = \"a\"\nprofile = \"net\"\n{lines}\n")
+    };
+    for (code, text, expected) in [
+        (2, job("steps = 1\nstep = 2"), "line 6: unknown field `step`"),
+        (2, "".into(), "there is no [[job]]"),
+        (2, job("steps = -1"), "job `a`: `steps` is -1; it should be above 0"),
+        (2, job("weight = 1"), "`steps` is missing; it should be said once"),
+        (2, job("steps = 1\nafter = [\"b\"]"), "`after` is \"b\"; no job has this name"),
+        (2, job("steps = 1\nafter = [\"a\"]"), "jobs wait for each other: a after a; take one `after` away"),
+        (2, job("steps = 1\ndeadline_h = -3"), "`deadline_h` is -3; it should be hours"),
+        (2, job("steps = 1\nmin_gpus = 9\nmax_gpus = 8"), "`min_gpus` is 9"),
+        (2, "[[job]]\nname = \"a\"\nsteps = 1\nmodel = \"gpt-none\"".into(), "job `a`: `model`: --model: unknown model"),
+        (3, job("steps = 1\nmin_gpus = 17"), "job `a` never fits"),
+        (3, job("steps = 1e6\ndeadline_h = 0.1"), "job `a` cannot keep its deadline of 360 s: it ends after 250000 s"),
+        (
+            3,
+            "[[job]]\nname = \"a\"\nsteps = 1\nmodel = \"llama-3-70b\"\nseq = 512\nglobal_batch = 8\nmax_gpus = 1".into(),
+            "job `a` never fits: on 1 GPU: ",
+        ),
+    ] {
+        folder.write("bad.toml", &text);
+        let ran = folder.run("fleet bad.toml --cluster dgx-a100");
+        assert_eq!(ran.code, code, "{text}: {}", ran.stderr);
+        assert!(ran.stderr.contains(expected) && ran.stderr.lines().count() == 1, "{text}: {}", ran.stderr);
+        assert_eq!(ran.stdout, "");
+    }
+    folder.write("speeds.csv", "profile,gpus,steps_per_s\nnet,0,1\n");
+    let ran = folder.run("fleet measured.toml --cluster dgx-a100");
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("speeds.csv: line 2: gpus should be 1 or more"), "{}", ran.stderr);
+}
