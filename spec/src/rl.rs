@@ -38,9 +38,17 @@ pub struct RlJob {
     pub mini_batches: usize,
     /// How often the answers of a step are trained on.
     pub epochs: usize,
+    /// Whether the engine's own log-probabilities stand for the old ones, so that the actor computes none before its update.
+    pub engine_log_probs: bool,
 }
 
 impl RlJob {
+    /// The phases of a step, in order.
+    pub fn phases(&self) -> impl Iterator<Item = Phase> + '_ {
+        let phases = self.algorithm.phases.iter().copied();
+        phases.filter(|phase| !(self.engine_log_probs && *phase == Phase::OldLogProb))
+    }
+
     /// Answers of a step.
     pub fn samples(&self) -> usize {
         self.prompts * self.rollouts

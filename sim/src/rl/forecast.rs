@@ -92,7 +92,8 @@ impl RlForecast {
 /// ```text
 /// colocated      T = Σ phases
 /// disaggregated  T = Σ phases, each on its GPUs
-/// one step off   T = max(generation, reward + probabilities + updates) + sync
+/// streamed       T = max(generation + training / k, generation / k + training) + sync, k parts
+/// one step off   T = max(generation, training) + sync; training is reward, probabilities and updates
 /// asynchronous   the same; generation is the time in which as many answers end as a step has, see `generate`
 /// ```
 ///
@@ -128,7 +129,7 @@ pub fn rl_forecast(plan: &RlPlan) -> Result<RlForecast, RlError> {
     let of_actor = forward(&plan.actor)?;
     let splits = plan.mode.splits_gpus();
     let mut phases = Vec::new();
-    for phase in plan.job.algorithm.phases {
+    for phase in plan.job.phases() {
         let (lane, time, copies) = match phase {
             Phase::Generation => {
                 (if splits { Lane::Engine } else { Lane::Training }, generation.time, Seconds::ZERO)
@@ -150,7 +151,7 @@ pub fn rl_forecast(plan: &RlPlan) -> Result<RlForecast, RlError> {
                 Seconds::ZERO,
             ),
         };
-        phases.push(PhaseTime { phase: *phase, lane, start: Seconds::ZERO, time: time + copies, copies });
+        phases.push(PhaseTime { phase, lane, start: Seconds::ZERO, time: time + copies, copies });
     }
     let step = lay_out(plan.mode, &mut phases);
     let tokens: usize = lengths.iter().sum();
@@ -167,8 +168,20 @@ pub fn rl_forecast(plan: &RlPlan) -> Result<RlForecast, RlError> {
 
 /// Sets the starts; returns the end of the step.
 fn lay_out(mode: Mode, phases: &mut [PhaseTime]) -> Seconds {
-    let overlaps = matches!(mode, Mode::OneStepOff | Mode::Async { .. });
-    let (mut training, mut engine) = (Seconds::ZERO, Seconds::ZERO);
+    let overlaps = matches!(mode, Mode::OneStepOff | Mode::Async { .. } | Mode::Streamed { .. });
+    let sum = |phases: &[PhaseTime], lane: Lane| -> Seconds {
+        phases.iter().filter(|part| part.lane == lane).map(|part| part.time).sum()
+    };
+    let first = match mode {
+        // Training begins with the first part, and ends no earlier than a part after the last answer.
+        Mode::Streamed { parts } => {
+            let (generation, all) = (sum(phases, Lane::Engine), sum(phases, Lane::Training));
+            let part = 1.0 / parts.max(1) as f64;
+            (part * generation).max(generation - (1.0 - part) * all)
+        }
+        _ => Seconds::ZERO,
+    };
+    let (mut training, mut engine) = (first, Seconds::ZERO);
     for part in phases {
         let from = match part.lane {
             Lane::Engine if overlaps => engine,
@@ -210,6 +223,8 @@ mod tests {
         check(Mode::Colocated { offload: false }, 18.0);
         check(Mode::Disaggregated, 18.0);
         check(Mode::OneStepOff, 11.0);
+        // Seven of training in four parts behind ten of generation.
+        check(Mode::Streamed { parts: 4 }, 12.75);
         check(Mode::Async { staleness: 0.5 }, 11.0);
     }
 }

@@ -134,7 +134,7 @@ pub fn phase_memory(
             }
         })
     };
-    plan.job.algorithm.phases.iter().filter_map(|phase| memory(*phase)).collect()
+    plan.job.phases().filter_map(memory).collect()
 }
 
 /// The rank with least memory left.

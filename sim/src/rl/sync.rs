@@ -10,17 +10,20 @@ use trainwright_spec::program::{CopyDirection, Place};
 use trainwright_spec::rl::{RlPlan, SyncMethod};
 use trainwright_spec::units::{Bytes, Seconds};
 
+/// Launches of a part of a tensor: cut, send, receive, put in place.
+const LAUNCHES: f64 = 4.0;
+
 /// Bytes of tensors that are made whole at once (verl's and NeMo-RL's buckets have 0.5 to 4 GiB; the time hardly depends on it).
 const BUCKET: Bytes = Bytes::new(1024.0 * 1024.0 * 1024.0);
 
 /// The time to hand the actor's weights over.
 ///
-/// Reshard: T = n τ(B / n), n the tensors of which an engine's rank holds B bytes, τ(b) the time of a message of b bytes from a
-/// training rank while the other GPUs of the nodes have theirs; or, if that is more, the same of what a training rank sends to
-/// all instances.
+/// Reshard: T = n (τ(B / n) + 4 λ), n the tensors of which an engine's rank holds B bytes, τ(b) the time of a message of b bytes
+/// from a training rank while the other GPUs of the nodes have theirs, λ a launch of the engine; or, if that is more, the same of
+/// what a training rank sends to all instances.
 ///
-/// Broadcast: for each bucket of the whole model an all-gather over the ranks that share the weights, then, where the engine has
-/// GPUs of its own, a broadcast from one training rank to them.
+/// Broadcast: for each bucket of the whole model an all-gather over the ranks that share the weights and, where the engine has
+/// GPUs of its own, beside the next bucket's a broadcast from one training rank to them; or the launches, n of the whole model.
 pub fn sync_time(plan: &RlPlan) -> Seconds {
     let [training, generation] = [plan.actor.cluster.gpus(), plan.generation.gpus()];
     let both = match plan.mode.splits_gpus() {
@@ -40,7 +43,7 @@ pub fn sync_time(plan: &RlPlan) -> Seconds {
                 0 => Seconds::ZERO,
                 to => collective_time(CollectiveKind::SendReceive, bytes, &[0, to], &both),
             };
-            pieces * message(busiest / pieces.max(1.0))
+            pieces * (message(busiest / pieces.max(1.0)) + LAUNCHES * plan.engine.engine.host.launch.value)
         }
         SyncMethod::Broadcast => {
             let mesh = &plan.actor.mesh;
@@ -55,7 +58,9 @@ pub fn sync_time(plan: &RlPlan) -> Seconds {
                 true => collective_time(CollectiveKind::Broadcast, bucket, &ranks, &both),
                 false => Seconds::ZERO,
             };
-            buckets * (gather + spread)
+            let launches: f64 = tensors.iter().map(|tensor| tensor.count).sum();
+            let launches = launches * LAUNCHES * plan.engine.engine.host.launch.value;
+            (buckets * gather.max(spread) + gather.min(spread)).max(launches)
         }
     }
 }
@@ -90,6 +95,8 @@ struct Tensors {
     on_rank: Bytes,
     /// How many it has a part of.
     pieces: f64,
+    /// How many there are.
+    count: f64,
 }
 
 fn tensors(plan: &RlPlan) -> Vec<Tensors> {
@@ -105,6 +112,7 @@ fn tensors(plan: &RlPlan) -> Vec<Tensors> {
             whole: blocks * weight.total() as f64 * bytes,
             on_rank: blocks / engine.pipeline as f64 * on_rank as f64 * bytes,
             pieces: blocks / engine.pipeline as f64 * weight.copies as f64 / spread,
+            count: blocks * weight.copies as f64,
         }
     };
     let mut all = Vec::new();

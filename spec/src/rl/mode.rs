@@ -10,6 +10,11 @@ pub enum Mode {
     },
     /// Generation on GPUs of its own, in turns with training.
     Disaggregated,
+    /// The same; training takes the answers in so many parts as they are complete, while the engine makes the others.
+    Streamed {
+        /// Into how many parts a step is cut.
+        parts: usize,
+    },
     /// The same; the engine answers the next step's prompts while this step is trained on.
     OneStepOff,
     /// The same; the engine does not wait for its longest answer: those that are not complete go on with new weights, as long
@@ -26,6 +31,7 @@ impl Mode {
         match self {
             Mode::Colocated { .. } => "colocated",
             Mode::Disaggregated => "disaggregated",
+            Mode::Streamed { .. } => "streamed",
             Mode::OneStepOff => "one-step-off",
             Mode::Async { .. } => "async",
         }

@@ -36,7 +36,7 @@ pub(super) fn predict(run: &Run, mut case: RlCase, calibration: &Calibration) ->
     };
     let figures = |times: &dyn Fn(Phase) -> Seconds, faults: Vec<String>| RlFigures {
         phases: PHASE_COLUMNS.map(|(_, phases)| {
-            let has = |phase: &&Phase| plan.job.algorithm.has(**phase);
+            let has = |phase: &&Phase| plan.job.phases().any(|known| known == **phase);
             let mut time = [0.0; 3];
             for phase in phases.iter().filter(has) {
                 let [low, high] = range_of(*phase);
@@ -92,7 +92,7 @@ fn waits(of_loop: &RlForecast, mode: Mode) -> Seconds {
     let generation = of_loop.time(Phase::Generation);
     match mode {
         Mode::Colocated { .. } | Mode::Disaggregated => generation,
-        Mode::OneStepOff | Mode::Async { .. } => {
+        Mode::Streamed { .. } | Mode::OneStepOff | Mode::Async { .. } => {
             let sync = of_loop.time(Phase::WeightSync);
             let busy: Seconds = of_loop
                 .phases

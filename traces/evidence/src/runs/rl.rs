@@ -24,6 +24,8 @@ const PROMPT: usize = 150;
 const RESPONSE: f64 = 2048.0;
 /// Samples of a step, where nothing is said: DAPO's 512 prompts with 16 answers each (arXiv 2503.14476, section 4.1).
 const SAMPLES: usize = 8192;
+/// Parts of a step that is trained on as its answers are complete: `trigger_parameter_sync_step` in verl's recipe of this kind.
+const STREAMED: usize = 4;
 /// Updates of a step, where nothing is said of its batch.
 const MINI_BATCHES: usize = 1;
 /// The part of a GPU that a colocated engine takes: 0.4 to 0.7 in examples of verl, 0.6 in those of NeMo-RL.
@@ -93,9 +95,10 @@ impl Run {
         if self.gpu.is_empty() {
             assume(Kind::Gpu, "`gpu` h100-80gb-sxm".into());
         }
+        let own = own.on_its_gpus(training, &mut assume);
         let mut completed = own.completed()?;
         completed.assumptions.extend(
-            assumed.into_iter().map(|(kind, text)| super::Assumption { kind, text }),
+            std::mem::take(&mut assumed).into_iter().map(|(kind, text)| super::Assumption { kind, text }),
         );
         let mut actor = completed.run.plan()?;
         if self.recompute.is_empty() && !fits(&actor) {
@@ -104,7 +107,8 @@ impl Run {
             }
             completed.assume(Kind::Memory, "`recompute` full: it does not fit without".into());
         }
-        let cluster = Run { gpus: Some(generation), ..completed.run.clone() }.cluster()?;
+        let of_engine = Run { gpus: Some(generation), gpus_per_node: self.gpus_per_node, ..completed.run.clone() };
+        let cluster = of_engine.on_its_gpus(generation, &mut |_, _| ()).cluster()?;
         let engine = self.engine(&actor.model, &cluster, mode, &mut completed)?;
         let critic = job.algorithm.has_critic().then(|| actor.clone());
         if critic.is_some() {
@@ -126,6 +130,7 @@ impl Run {
         }
         match (self.off_policy_steps, self.staleness) {
             (_, Some(staleness)) if staleness > 0.0 => Mode::Async { staleness },
+            (None, Some(_)) => Mode::Streamed { parts: STREAMED },
             (Some(steps), _) if steps > 1.0 => Mode::Async { staleness: steps },
             (Some(0.0), None) => Mode::Disaggregated,
             _ => Mode::OneStepOff,
@@ -166,6 +171,30 @@ impl Run {
             return Err(NoPlan::Invalid(format!("`train_gpus` is {training} of {stated} `gpus`")));
         }
         Ok([training, stated - training])
+    }
+
+    /// The row of training with nodes that its GPUs fill and experts over no more ranks than there are.
+    fn on_its_gpus(mut self, gpus: usize, assume: &mut impl FnMut(Kind, String)) -> Self {
+        let node = self.node_size().unwrap_or(gpus);
+        if gpus > node && !gpus.is_multiple_of(node) {
+            let even = (1..=node).rev().find(|size| gpus.is_multiple_of(*size)).unwrap_or(1);
+            assume(Kind::Layout, format!("`gpus_per_node` {even}: {gpus} GPUs of training do not fill nodes of {node}"));
+            self.gpus_per_node = Some(even);
+        }
+        let shared = self.tp.unwrap_or(1) * self.pp.unwrap_or(1) * self.cp.unwrap_or(1);
+        let stage = gpus / self.pp.unwrap_or(1).max(1);
+        if let Some(experts) = self.ep.filter(|experts| !stage.is_multiple_of(*experts) && shared <= gpus) {
+            let fewer = (1..=experts).rev().find(|ranks| stage.is_multiple_of(*ranks)).unwrap_or(1);
+            assume(Kind::Layout, format!("`ep` {fewer} for {experts}: a stage has {stage} GPUs of training"));
+            self.ep = Some(fewer);
+        }
+        self
+    }
+
+    /// GPUs of a node as the row or the catalog says it.
+    fn node_size(&self) -> Option<usize> {
+        let alike = NODES.iter().filter(|node| node.gpu.name == self.gpu);
+        self.gpus_per_node.or(alike.map(|node| node.gpus.value).max())
     }
 
     fn rl_job(&self, assume: &mut impl FnMut(Kind, String)) -> RlJob {
@@ -212,6 +241,8 @@ impl Run {
             responses: ResponseLengths::new(mean, most),
             mini_batches: batch.map_or(MINI_BATCHES, |batch| samples.div_ceil(batch.max(1))),
             epochs: 1,
+            // verl's asynchronous trainer takes the engine's probabilities (`use_rollout_log_probs`).
+            engine_log_probs: self.staleness.is_some() && self.framework.to_lowercase().starts_with("verl"),
         }
     }
 
