@@ -51,6 +51,7 @@ pub mod partition;
 mod question;
 mod risk;
 mod search;
+pub mod rl;
 pub mod serving;
 mod solver;
 mod space;

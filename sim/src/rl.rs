@@ -16,7 +16,9 @@ mod packing;
 mod passes;
 mod sync;
 
-pub use forecast::{Lane, PhaseTime, RlError, RlForecast, rl_forecast};
+pub use forecast::{
+    Lane, PhaseTime, RlError, RlForecast, TrainingTimes, assembled, rl_forecast, training_times,
+};
 pub use generation::{Generated, generate};
 pub use memory::{PhaseMemory, phase_memory};
 pub use packing::{Packed, packed};

@@ -87,7 +87,61 @@ impl RlForecast {
     }
 }
 
+/// What the passes of training take, whatever generation does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainingTimes {
+    /// The actor's plan with the samples' microbatches, for its memory.
+    pub actor: Plan,
+    /// The critic's.
+    pub critic: Option<Plan>,
+    /// One forward pass of the actor over all samples, and of the critic.
+    pub forward: [Seconds; 2],
+    /// All updates of the actor, and of the critic.
+    pub update: [Seconds; 2],
+}
+
+/// The passes of training over the samples of a step.
+///
+/// # Errors
+/// `Training`.
+pub fn training_times(plan: &RlPlan) -> Result<TrainingTimes, RlError> {
+    let job = &plan.job;
+    let lengths = job.sample_lengths();
+    let longest = lengths.iter().max().copied().unwrap_or(1);
+    let pack = plan.pack.max(longest.next_multiple_of(plan.actor.mesh.context));
+    let sized = |of: &Plan| {
+        let shape = packed(&lengths, of.mesh.data, pack);
+        with_samples(of, &lengths, &[shape]).map_err(RlError::Training)
+    };
+    let forward = |of: &Plan| forward_over(of, &lengths, pack).map_err(RlError::Training);
+    let update = |of: &Plan| {
+        let once = update_time(of, &lengths, job.mini_batches, pack).map_err(RlError::Training)?;
+        Ok::<Seconds, RlError>(job.epochs as f64 * once)
+    };
+    let needs_forward = job.phases().any(|phase| [Phase::OldLogProb, Phase::RefLogProb].contains(&phase));
+    let of_actor = if needs_forward { forward(&plan.actor)? } else { Seconds::ZERO };
+    let of_critic = match &plan.critic {
+        Some(critic) => [forward(critic)?, update(critic)?],
+        None => [Seconds::ZERO; 2],
+    };
+    Ok(TrainingTimes {
+        actor: sized(&plan.actor)?,
+        critic: plan.critic.as_ref().map(sized).transpose()?,
+        forward: [of_actor, of_critic[0]],
+        update: [update(&plan.actor)?, of_critic[1]],
+    })
+}
+
 /// The forecast of a step.
+///
+/// # Errors
+/// `RlError`.
+pub fn rl_forecast(plan: &RlPlan) -> Result<RlForecast, RlError> {
+    let training = training_times(plan)?;
+    Ok(assembled(plan, &training, generate(plan)?))
+}
+
+/// The forecast of a step whose passes and generation are known.
 ///
 /// ```text
 /// colocated      T = Σ phases
@@ -96,74 +150,45 @@ impl RlForecast {
 /// one step off   T = max(generation, training) + sync; training is reward, probabilities and updates
 /// asynchronous   the same; generation is the time in which as many answers end as a step has, see `generate`
 /// ```
-///
-/// # Errors
-/// `RlError`.
-pub fn rl_forecast(plan: &RlPlan) -> Result<RlForecast, RlError> {
-    let lengths = plan.job.sample_lengths();
-    let longest = lengths.iter().max().copied().unwrap_or(1);
-    let pack = plan.pack.max(longest.next_multiple_of(plan.actor.mesh.context));
-    let sized = |of: &Plan| {
-        let shape = packed(&lengths, of.mesh.data, pack);
-        with_samples(of, &lengths, &[shape]).map_err(RlError::Training)
-    };
-    let actor = sized(&plan.actor)?;
-    let critic = plan.critic.as_ref().map(sized).transpose()?;
-    let generation = generate(plan)?;
+pub fn assembled(plan: &RlPlan, training: &TrainingTimes, generation: Generated) -> RlForecast {
+    let both_ways = |of: &Plan| host_time(of).into_iter().sum();
     let copies = match plan.mode {
         Mode::Colocated { offload: true } => {
-            let of_critic = plan.critic.as_ref().map_or([Seconds::ZERO; 2], |_| {
-                critic.as_ref().map_or([Seconds::ZERO; 2], host_time)
-            });
-            [host_time(&actor), of_critic]
+            [both_ways(&training.actor), training.critic.as_ref().map_or(Seconds::ZERO, both_ways)]
         }
-        _ => [[Seconds::ZERO; 2]; 2],
+        _ => [Seconds::ZERO; 2],
     };
-    let both_ways = |[on, off]: [Seconds; 2]| on + off;
-    let forward = |of: &Plan| forward_over(of, &lengths, pack).map_err(RlError::Training);
-    let epochs = plan.job.epochs as f64;
-    let update = |of: &Plan| {
-        let once = update_time(of, &lengths, plan.job.mini_batches, pack).map_err(RlError::Training)?;
-        Ok::<Seconds, RlError>(epochs * once)
-    };
-    let of_actor = forward(&plan.actor)?;
     let splits = plan.mode.splits_gpus();
-    let mut phases = Vec::new();
-    for phase in plan.job.phases() {
+    let (engine, both) = match splits {
+        true => (Lane::Engine, Lane::Both),
+        false => (Lane::Training, Lane::Training),
+    };
+    let none = Seconds::ZERO;
+    let of_phase = |phase: Phase| {
         let (lane, time, copies) = match phase {
-            Phase::Generation => {
-                (if splits { Lane::Engine } else { Lane::Training }, generation.time, Seconds::ZERO)
-            }
-            Phase::Reward => (Lane::Training, Seconds::ZERO, Seconds::ZERO),
-            Phase::OldLogProb | Phase::RefLogProb => (Lane::Training, of_actor, Seconds::ZERO),
-            Phase::Values => match &plan.critic {
-                Some(critic) => (Lane::Training, forward(critic)?, Seconds::ZERO),
-                None => continue,
-            },
-            Phase::CriticUpdate => match &plan.critic {
-                Some(critic) => (Lane::Training, update(critic)?, both_ways(copies[1])),
-                None => continue,
-            },
-            Phase::ActorUpdate => (Lane::Training, update(&plan.actor)?, both_ways(copies[0])),
-            Phase::WeightSync => (
-                if splits { Lane::Both } else { Lane::Training },
-                sync_time(plan),
-                Seconds::ZERO,
-            ),
+            Phase::Generation => (engine, generation.time, none),
+            Phase::Reward => (Lane::Training, none, none),
+            Phase::OldLogProb | Phase::RefLogProb => (Lane::Training, training.forward[0], none),
+            Phase::Values => (Lane::Training, training.forward[1], none),
+            Phase::CriticUpdate => (Lane::Training, training.update[1], copies[1]),
+            Phase::ActorUpdate => (Lane::Training, training.update[0], copies[0]),
+            Phase::WeightSync => (both, sync_time(plan), none),
         };
-        phases.push(PhaseTime { phase, lane, start: Seconds::ZERO, time: time + copies, copies });
-    }
+        PhaseTime { phase, lane, start: none, time: time + copies, copies }
+    };
+    let mut phases: Vec<PhaseTime> = plan.job.phases().map(of_phase).collect();
     let step = lay_out(plan.mode, &mut phases);
+    let lengths = plan.job.sample_lengths();
     let tokens: usize = lengths.iter().sum();
-    let memory = phase_memory(plan, &actor, critic.as_ref(), &generation);
-    Ok(RlForecast {
+    let memory = phase_memory(plan, &training.actor, training.critic.as_ref(), &generation);
+    RlForecast {
         step,
         phases,
         tokens_per_s_per_gpu: tokens as f64 / step.get() / plan.gpus() as f64,
         mean_length: tokens as f64 / lengths.len().max(1) as f64,
         generation,
         memory,
-    })
+    }
 }
 
 /// Sets the starts; returns the end of the step.

@@ -193,7 +193,8 @@ impl Run {
 
     /// GPUs of a node as the row or the catalog says it.
     fn node_size(&self) -> Option<usize> {
-        let alike = NODES.iter().filter(|node| node.gpu.name == self.gpu);
+        let gpu = super::names::gpu(&self.gpu).unwrap_or(&self.gpu);
+        let alike = NODES.iter().filter(|node| node.gpu.name == gpu);
         self.gpus_per_node.or(alike.map(|node| node.gpus.value).max())
     }
 
