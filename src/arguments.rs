@@ -10,6 +10,7 @@ mod network;
 mod optimizer;
 mod profiles;
 mod reports;
+mod rl;
 mod serve;
 mod serve_bench;
 mod serve_plan;
@@ -27,6 +28,7 @@ pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 pub use optimizer::OptimizerArguments;
 pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, TraceArguments};
 pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments, SchemaArguments};
+pub use rl::{RlArguments, RlMode};
 pub use serve::ServeArguments;
 pub use serve_bench::ServeBenchArguments;
 pub use serve_plan::{Least, ServePlanArguments};
@@ -104,6 +106,8 @@ pub enum Command {
     Serve(Box<ServeArguments>),
     /// Find the instances of a model that serve a rate of requests within limits of latency on the fewest GPUs
     ServePlan(Box<ServePlanArguments>),
+    /// Forecast a step of reinforcement learning (GRPO, PPO and relatives), and find the layouts and GPUs of its phases
+    Rl(Box<RlArguments>),
     /// Serve requests with a model on this machine's cores, scheduled as an inference engine does
     ServeBench(Box<ServeBenchArguments>),
     /// Write a plan as another tool reads it

@@ -18,6 +18,7 @@ pub mod plan;
 pub mod predict;
 pub mod profile;
 pub mod replay;
+pub mod rl;
 pub mod run;
 pub mod schema;
 pub mod serve;
@@ -54,6 +55,7 @@ pub fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Kernel(arguments) => kernel::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::ServePlan(arguments) => serve_plan::run(&arguments),
+        Command::Rl(arguments) => rl::run(&arguments),
         Command::ServeBench(arguments) => serve_bench::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
