@@ -14,7 +14,7 @@ use layouts::{engines, part_of, trainings};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use trainwright_sim::rl::{
-    Generated, RlForecast, TrainingTimes, assembled, generate, training_times,
+    Generated, PhaseMemory, RlForecast, TrainingTimes, assembled, generate, training_times,
 };
 use trainwright_spec::calibration::Calibration;
 use trainwright_spec::cluster::Cluster;
@@ -166,7 +166,9 @@ fn plan_mode(question: &RlQuestion, mode: Mode) -> RlVerdict {
                 .filter_map(|actor| {
                     let plan = loop_of(question, mode, actor, &first, ServingPlan::new(question.engine.clone()));
                     let times = training_times(&plan).ok()?;
-                    Some((plan, times))
+                    // The plan with the samples' microbatches is the one to show.
+                    let sized = RlPlan { actor: times.actor.clone(), critic: times.critic.clone(), ..plan };
+                    Some((sized, times))
                 })
                 .collect();
             training.insert(*of_training, timed);
@@ -200,7 +202,7 @@ fn plan_mode(question: &RlQuestion, mode: Mode) -> RlVerdict {
         }
     }
     let mut best: Option<RlCandidate> = None;
-    let mut closest: Option<(f64, Vec<String>)> = None;
+    let mut closest: Option<(f64, Option<String>)> = None;
     let mut tried = [0; 2];
     for [of_training, of_generation] in &splits {
         let none = (Vec::new(), Vec::new());
@@ -218,7 +220,7 @@ fn plan_mode(question: &RlQuestion, mode: Mode) -> RlVerdict {
                 let missing = missing(&forecast);
                 if missing > 0.0 {
                     if closest.as_ref().is_none_or(|(least, _)| missing < *least) {
-                        closest = Some((missing, forecast.faults()));
+                        closest = Some((missing, fullest_fault(&forecast)));
                     }
                     continue;
                 }
@@ -230,7 +232,7 @@ fn plan_mode(question: &RlQuestion, mode: Mode) -> RlVerdict {
         }
     }
     let mut reasons: Vec<String> =
-        closest.map(|(_, faults)| faults).unwrap_or_default();
+        closest.and_then(|(_, fault)| fault).into_iter().collect();
     if reasons.is_empty() {
         reasons = match (splits.is_empty(), tried[0]) {
             (true, _) => vec!["there are too few GPUs to divide".into()],
@@ -258,6 +260,12 @@ pub fn named(mode: Mode) -> &'static str {
 fn missing(forecast: &RlForecast) -> f64 {
     let beyond = forecast.memory.iter().map(|phase| phase.total() / phase.limit - 1.0);
     beyond.fold(0.0, f64::max)
+}
+
+/// Why the phase that is furthest beyond its GPU's memory does not fit.
+fn fullest_fault(forecast: &RlForecast) -> Option<String> {
+    let beyond = |phase: &PhaseMemory| phase.total() / phase.limit;
+    forecast.memory.iter().max_by(|one, other| beyond(one).total_cmp(&beyond(other)))?.fault()
 }
 
 fn loop_of(
