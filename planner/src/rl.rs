@@ -145,7 +145,8 @@ fn splits(question: &RlQuestion, mode: Mode) -> Vec<[usize; 2]> {
     let node = question.cluster.node.gpus.value;
     let unit = if question.cluster.nodes > 1 { node } else { 1 };
     let counts = (1..).map(|count| count * unit).take_while(|gpus| *gpus < all);
-    let possible = counts.filter(|gpus| unit > 1 || (gpus.is_power_of_two() && (all - gpus).is_power_of_two()));
+    let possible =
+        counts.filter(|gpus| unit > 1 || (gpus.is_power_of_two() && (all - gpus).is_power_of_two()));
     let wanted = |gpus: &usize| question.pins.generation.is_none_or(|pinned| pinned == *gpus);
     possible.filter(wanted).map(|generation| [all - generation, generation]).collect()
 }
@@ -164,7 +165,8 @@ fn plan_mode(question: &RlQuestion, mode: Mode) -> RlVerdict {
             let timed: Vec<_> = plans
                 .into_par_iter()
                 .filter_map(|actor| {
-                    let plan = loop_of(question, mode, actor, &first, ServingPlan::new(question.engine.clone()));
+                    let plan =
+                        loop_of(question, mode, actor, &first, ServingPlan::new(question.engine.clone()));
                     let times = training_times(&plan).ok()?;
                     // The plan with the samples' microbatches is the one to show.
                     let sized = RlPlan { actor: times.actor.clone(), critic: times.critic.clone(), ..plan };
@@ -185,9 +187,8 @@ fn plan_mode(question: &RlQuestion, mode: Mode) -> RlVerdict {
                 .into_par_iter()
                 .map(|engine| {
                     let plan = loop_of(question, mode, plain.clone(), &second, engine);
-                    let generated = generate(&plan).map_err(|error| {
-                        format!("engine on {} GPUs: {error}", plan.engine.gpus())
-                    })?;
+                    let generated = generate(&plan)
+                        .map_err(|error| format!("engine on {} GPUs: {error}", plan.engine.gpus()))?;
                     Ok((plan, generated))
                 })
                 .collect::<Vec<Result<_, String>>>();
@@ -231,8 +232,7 @@ fn plan_mode(question: &RlQuestion, mode: Mode) -> RlVerdict {
             }
         }
     }
-    let mut reasons: Vec<String> =
-        closest.and_then(|(_, fault)| fault).into_iter().collect();
+    let mut reasons: Vec<String> = closest.and_then(|(_, fault)| fault).into_iter().collect();
     if reasons.is_empty() {
         reasons = match (splits.is_empty(), tried[0]) {
             (true, _) => vec!["there are too few GPUs to divide".into()],

@@ -23,7 +23,8 @@ pub fn run(arguments: &RlArguments) -> Result<Outcome, CliError> {
         true => fewest_gpus(&question, arguments.within),
         false => (None, plan_rl(&question)),
     };
-    let answer = page::Answer { question: &question, verdict: &verdict, asks_fewest: arguments.fewest, fewest };
+    let answer =
+        page::Answer { question: &question, verdict: &verdict, asks_fewest: arguments.fewest, fewest };
     output::print(&if arguments.json { json::print(&answer.json()) } else { answer.text() })?;
     Ok(if verdict.found.is_empty() { Outcome::NothingFits } else { Outcome::Done })
 }
@@ -53,9 +54,14 @@ fn question(arguments: &RlArguments) -> Result<RlQuestion, CliError> {
         return Err(refuse("--prompts", arguments.prompts, allowed));
     }
     if arguments.mini_batches > samples {
-        return Err(refuse("--mini-batches", arguments.mini_batches, format!("a step has {samples} answers")));
+        return Err(refuse(
+            "--mini-batches",
+            arguments.mini_batches,
+            format!("a step has {samples} answers"),
+        ));
     }
-    let stack = Stack::from_name(&arguments.stack).map_err(|error| CliError::of_input(Some("--stack"), error))?;
+    let stack =
+        Stack::from_name(&arguments.stack).map_err(|error| CliError::of_input(Some("--stack"), error))?;
     let engine =
         Engine::from_name(&arguments.engine).map_err(|error| CliError::of_input(Some("--engine"), error))?;
     let responses =

@@ -62,7 +62,9 @@ impl Answer<'_> {
         let RlCandidate { plan, forecast } = best;
         let mut text = String::new();
         if let Some(gpus) = self.fewest {
-            text += &format!("{gpus} GPUs are the fewest of those that were tried, in order, on which it fits.\n\n");
+            text += &format!(
+                "{gpus} GPUs are the fewest of those that were tried, in order, on which it fits.\n\n"
+            );
         }
         let limit = forecast.limit();
         text += &format!(
@@ -74,7 +76,8 @@ impl Answer<'_> {
             forecast.tokens_per_s_per_gpu,
         );
         let step = forecast.step;
-        let shown: Vec<&PhaseTime> = forecast.phases.iter().filter(|part| part.phase != Phase::Reward).collect();
+        let shown: Vec<&PhaseTime> =
+            forecast.phases.iter().filter(|part| part.phase != Phase::Reward).collect();
         text += &Table::of(&shown)
             .left("phase", |part| part.phase.name())
             .left("GPUs", |part| lane(part.lane, best))
@@ -119,7 +122,8 @@ impl Answer<'_> {
             .right("of generation", |found| found.plan.generation.gpus())
             .right("generation s", |found| format!("{:.1}", found.forecast.time(Phase::Generation).get()))
             .right("update s", |found| {
-                let update = found.forecast.time(Phase::ActorUpdate) + found.forecast.time(Phase::CriticUpdate);
+                let update =
+                    found.forecast.time(Phase::ActorUpdate) + found.forecast.time(Phase::CriticUpdate);
                 format!("{:.1}", update.get())
             })
             .left("limited by", |found| found.forecast.limit().phase.name())

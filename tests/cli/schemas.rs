@@ -67,7 +67,10 @@ const ANSWERS: &[(i32, &str)] = &[
     (0, "serve-plan --model llama-3-8b --cluster dgx-h100 --cluster dgx-a100 --rate 20 --apart --least cost"),
     (3, "serve-plan --model llama-3-70b --cluster dgx-a100 --rate 20 --ttft 1 --tpot 1"),
     (0, "rl --model llama-3.2-1b --cluster dgx-h100 --prompts 8 --rollouts 4 --response 512"),
-    (0, "rl --model llama-3.2-1b --cluster dgx-h100 --prompts 8 --rollouts 4 --response 512 --algorithm ppo --fewest"),
+    (
+        0,
+        "rl --model llama-3.2-1b --cluster dgx-h100 --prompts 8 --rollouts 4 --response 512 --algorithm ppo --fewest",
+    ),
     (3, "rl --model llama-3-70b --cluster rtx-4090 --prompts 8 --rollouts 4 --response 512"),
     (0, "goodput plan.toml --tokens 1B"),
     (0, "goodput plan.toml"),

@@ -89,7 +89,8 @@ fn training(
     let model = question.model.clone();
     let layers = model.layers();
     let of_stage = |stage: usize| layers / mesh.pipeline + usize::from(stage < layers % mesh.pipeline);
-    let stages = (0..mesh.pipeline).map(|stage| StageBlocks(vec![recompute.clone(); of_stage(stage)])).collect();
+    let stages =
+        (0..mesh.pipeline).map(|stage| StageBlocks(vec![recompute.clone(); of_stage(stage)])).collect();
     let sequence = question.pack.next_multiple_of(2 * mesh.tensor.max(8));
     let job = Job::new(sequence, mesh.data * mesh.pipeline, question.precision);
     let mut plan = Plan {
@@ -123,9 +124,8 @@ pub(super) fn engines(question: &RlQuestion, cluster: &Cluster, alone: bool) -> 
     let tensors = (0..).map(|power| 1usize << power).take_while(|tensor| *tensor <= gpus.min(largest));
     let wanted = |tensor: &usize| question.pins.engine_tensor.is_none_or(|pin| pin == *tensor);
     let plan = |tensor: usize| plain.clone().with_tensor(tensor);
-    let room = |plan: &ServingPlan| {
-        memory(model, plan, cluster, 1, 1).is_ok_and(|memory| memory.capacity() > 0)
-    };
+    let room =
+        |plan: &ServingPlan| memory(model, plan, cluster, 1, 1).is_ok_and(|memory| memory.capacity() > 0);
     let all: Vec<ServingPlan> =
         tensors.filter(|tensor| gpus.is_multiple_of(*tensor)).filter(wanted).map(plan).collect();
     let fit: Vec<ServingPlan> = all.iter().filter(|plan| room(plan)).cloned().collect();

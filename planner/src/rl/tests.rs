@@ -62,9 +62,11 @@ fn by_brute_force(question: &RlQuestion, mode: Mode) -> Option<Seconds> {
 
 #[test]
 fn no_combination_of_the_options_is_faster() {
-    for (model, cluster, name) in
-        [("llama-3.2-1b", "dgx-h100:1", "grpo"), ("qwen3-8b", "dgx-h100:2", "dapo"), ("llama-3.2-1b", "dgx-a100:1", "ppo")]
-    {
+    for (model, cluster, name) in [
+        ("llama-3.2-1b", "dgx-h100:1", "grpo"),
+        ("qwen3-8b", "dgx-h100:2", "dapo"),
+        ("llama-3.2-1b", "dgx-a100:1", "ppo"),
+    ] {
         let question = question(model, cluster, name);
         let mut compared = 0;
         for mode in &question.modes {

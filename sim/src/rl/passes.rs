@@ -38,8 +38,7 @@ pub(super) fn with_samples(plan: &Plan, lengths: &[usize], shapes: &[Packed]) ->
 /// The numbers of microbatches that the schedule runs are multiples of this.
 fn unit_of_microbatches(plan: &Plan) -> usize {
     let shape = plan.pipeline_shape();
-    let runs =
-        |microbatches| plan.schedule().check(PipelineShape { microbatches, ..shape }).is_ok();
+    let runs = |microbatches| plan.schedule().check(PipelineShape { microbatches, ..shape }).is_ok();
     if runs(1) && runs(shape.ranks + 1) { 1 } else { shape.ranks }
 }
 

@@ -58,9 +58,7 @@ impl Algorithm {
     }
 }
 
-use Phase::{
-    ActorUpdate, CriticUpdate, Generation, OldLogProb, RefLogProb, Reward, Values, WeightSync,
-};
+use Phase::{ActorUpdate, CriticUpdate, Generation, OldLogProb, RefLogProb, Reward, Values, WeightSync};
 
 const WITH_REFERENCE: &[Phase] = &[Generation, Reward, OldLogProb, RefLogProb, ActorUpdate, WeightSync];
 const WITHOUT_REFERENCE: &[Phase] = &[Generation, Reward, OldLogProb, ActorUpdate, WeightSync];
