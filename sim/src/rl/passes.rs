@@ -5,6 +5,7 @@ use crate::costs::ClusterCosts;
 use crate::simulate::Stopwatch;
 use crate::{Deadlock, Detail, Halt, quick_forecast};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use trainwright_lower::lower_forward;
 use trainwright_spec::job::Job;
 use trainwright_spec::plan::Plan;
@@ -62,11 +63,11 @@ pub(super) fn update_time(
     let mut all = Seconds::ZERO;
     for shape in shapes {
         let microbatches = shape.microbatches.next_multiple_of(unit);
-        if !known.contains_key(&microbatches) {
+        if let Entry::Vacant(unknown) = known.entry(microbatches) {
             let global_batch = microbatches * plan.micro_batch * plan.mesh.data;
             let step = Plan { job: Job { global_batch, ..plan.job.clone() }, ..plan.clone() };
             let forecast = quick_forecast(&step, &costs).map_err(|deadlock| deadlock.to_string())?;
-            known.insert(microbatches, forecast.step_time.into());
+            unknown.insert(forecast.step_time.into());
         }
         all += known[&microbatches];
     }
