@@ -89,8 +89,7 @@ fn training(
     let model = question.model.clone();
     let layers = model.layers();
     let of_stage = |stage: usize| layers / mesh.pipeline + usize::from(stage < layers % mesh.pipeline);
-    let stages =
-        (0..mesh.pipeline).map(|stage| StageBlocks(vec![recompute.clone(); of_stage(stage)])).collect();
+    let stages = (0..mesh.pipeline).map(|stage| StageBlocks(vec![recompute; of_stage(stage)])).collect();
     let sequence = question.pack.next_multiple_of(2 * mesh.tensor.max(8));
     let job = Job::new(sequence, mesh.data * mesh.pipeline, question.precision);
     let mut plan = Plan {
