@@ -11,6 +11,7 @@ mod network;
 mod optimizer;
 mod profiles;
 mod reports;
+mod rl;
 mod serve;
 mod serve_bench;
 mod serve_plan;
@@ -31,6 +32,7 @@ pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, Trace
 pub use reports::{
     CompareArguments, CompletionsArguments, DoctorArguments, GoodputArguments, ManArguments, SchemaArguments,
 };
+pub use rl::{RlArguments, RlMode};
 pub use serve::ServeArguments;
 pub use serve_bench::ServeBenchArguments;
 pub use serve_plan::{Least, ServePlanArguments};
@@ -110,6 +112,8 @@ pub enum Command {
     ServePlan(Box<ServePlanArguments>),
     /// Schedule several jobs on one cluster: the plan, the GPUs and the start of each
     Fleet(Box<FleetArguments>),
+    /// Forecast a step of reinforcement learning (GRPO, PPO and relatives), and find the layouts and GPUs of its phases
+    Rl(Box<RlArguments>),
     /// Serve requests with a model on this machine's cores, scheduled as an inference engine does
     ServeBench(Box<ServeBenchArguments>),
     /// Write a plan as another tool reads it

@@ -20,6 +20,7 @@ pub mod plan;
 pub mod predict;
 pub mod profile;
 pub mod replay;
+pub mod rl;
 pub mod run;
 pub mod schema;
 pub mod serve;
@@ -57,6 +58,7 @@ pub fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::ServePlan(arguments) => serve_plan::run(&arguments),
         Command::Fleet(arguments) => fleet::run(&arguments),
+        Command::Rl(arguments) => rl::run(&arguments),
         Command::ServeBench(arguments) => serve_bench::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),

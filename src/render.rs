@@ -19,6 +19,7 @@ pub mod refusal;
 pub mod reliability;
 pub mod replay;
 pub mod report;
+pub mod rl;
 pub mod run_errors;
 pub mod scoreboard;
 pub mod serving;

@@ -50,6 +50,7 @@ mod explore;
 pub mod partition;
 mod question;
 mod risk;
+pub mod rl;
 mod search;
 pub mod serving;
 pub mod solver;

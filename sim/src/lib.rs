@@ -51,6 +51,7 @@ mod mix;
 pub mod network;
 mod repeated;
 pub mod replay;
+pub mod rl;
 pub mod serving;
 mod simulate;
 mod template;

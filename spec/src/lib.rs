@@ -48,6 +48,7 @@ pub mod plan;
 pub mod precision;
 pub mod program;
 pub mod reliability;
+pub mod rl;
 pub mod schedule;
 pub mod serving;
 pub mod sourced;

@@ -32,6 +32,7 @@ mod predict;
 mod processes;
 #[cfg(target_os = "linux")]
 mod restarts;
+mod rl;
 mod run;
 mod schemas;
 mod serve_bench;

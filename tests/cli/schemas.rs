@@ -69,6 +69,12 @@ const ANSWERS: &[(i32, &str)] = &[
     (3, "serve-plan --model llama-3-70b --cluster dgx-a100 --rate 20 --ttft 1 --tpot 1"),
     (0, "fleet jobs.toml --cluster dgx-a100 --what-if"),
     (0, "fleet measured.toml --cluster dgx-a100:2 --objective deadlines --price 2"),
+    (0, "rl --model llama-3.2-1b --cluster dgx-h100 --prompts 8 --rollouts 4 --response 512"),
+    (
+        0,
+        "rl --model llama-3.2-1b --cluster dgx-h100 --prompts 8 --rollouts 4 --response 512 --algorithm ppo --fewest",
+    ),
+    (3, "rl --model llama-3-70b --cluster rtx-4090 --prompts 8 --rollouts 4 --response 512"),
     (0, "goodput plan.toml --tokens 1B"),
     (0, "goodput plan.toml"),
     (0, "stragglers plan.toml --jitter 0.1 --slow-rank 5=1.5 --samples 20"),

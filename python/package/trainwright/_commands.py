@@ -70,6 +70,7 @@ what_if = function("what-if", "Returns an Answer; its `frame()` has a row for ea
 network = function("network", "Returns an Answer; its `frame()` has a row for each size.")
 kernel = function("kernel")
 serve = function("serve")
+rl = function("rl")
 serve_plan = function("serve-plan")
 goodput = function("goodput")
 stragglers = function("stragglers")

@@ -67,6 +67,8 @@ mod weight_gradient;
 pub use adapters::Frozen;
 pub use classes::simulated_ranks;
 pub use messages::{least_message, messages_in_line};
-pub use program::{Lengths, lower, lower_every_copy, lower_every_rank, lower_lengths, lower_steps};
+pub use program::{
+    Lengths, lower, lower_every_copy, lower_every_rank, lower_forward, lower_lengths, lower_steps,
+};
 pub use stage::StageCost;
 pub use state::{LayerParameters, StateSegments, update_segment};

@@ -45,6 +45,14 @@ pub fn lower_lengths(plan: &Plan, microbatches: &[usize]) -> Lengths {
     Lengths { lowered: Lowered::new(&longest, representatives(plan), &lengths), lengths }
 }
 
+/// The programs of a plan's forward passes alone, of so many microbatches each: what computes probabilities or values of given
+/// tokens. Their segments are those of training; the weights are there, so that none are gathered but those that are divided
+/// between passes. For times: what forward keeps for a backward pass is never released.
+pub fn lower_forward(plan: &Plan, microbatches: &[usize]) -> Lengths {
+    let lengths: Vec<Length> = microbatches.iter().map(|number| Length::of_forward(plan, *number)).collect();
+    Lengths { lowered: Lowered::new(plan, representatives(plan), &lengths), lengths }
+}
+
 /// Programs that differ in their calls alone.
 pub struct Lengths {
     lowered: Lowered,
@@ -73,12 +81,24 @@ struct Length {
     microbatches: usize,
     /// How often the lists are run one after the other.
     repeats: usize,
+    /// Whether the first forward carries the data axis's collectives.
+    gathers: bool,
 }
 
 impl Length {
     fn of_step(plan: &Plan, microbatches: usize) -> Self {
         let shape = PipelineShape { microbatches, ..plan.pipeline_shape() };
-        Self { lists: plan.schedule().lists(shape), microbatches, repeats: 1 }
+        Self { lists: plan.schedule().lists(shape), microbatches, repeats: 1, gathers: true }
+    }
+
+    /// The forward passes in the schedule's order: what a pass waits for is before it there too.
+    fn of_forward(plan: &Plan, microbatches: usize) -> Self {
+        let mut length = Self::of_step(plan, microbatches);
+        for rank in &mut length.lists.ranks {
+            rank.retain(|action| action.kind == ActionKind::Forward);
+        }
+        length.lists.joint.iter_mut().for_each(Vec::clear);
+        Self { gathers: !data::gathers_updated(plan), ..length }
     }
 
     fn of_steps(plan: &Plan, steps: usize) -> Self {
@@ -158,7 +178,8 @@ impl Lowered {
             rank.calls.clear();
             rank.calls.extend(self.delayed[at].map(outside_actions));
             for (position, action) in actions.iter().enumerate() {
-                let data = carriers.first.contains(&position) || carriers.last.contains(&position);
+                let first = length.gathers && carriers.first.contains(&position);
+                let data = first || carriers.last.contains(&position);
                 let segment = self.passes[action.kind as usize][action.stage][usize::from(data)];
                 let joint = joint.contains(&position) && !carriers.updates.contains(&position);
                 rank.calls.push(Call { segment, action: Some(*action), joint });

@@ -1,5 +1,7 @@
 //! Forecasts of the runs of a table.
 
+mod rl;
+
 use crate::runs::{Completed, NoPlan, Outcome, Prediction, Run};
 use rayon::prelude::*;
 use trainwright_lower::memory::{node_memory, plan_memory, reported_memory, reserved_memory};
@@ -28,6 +30,10 @@ pub fn forecasts_with<const N: usize>(
 ) -> [Vec<Result<Prediction, NoPlan>>; N] {
     let of_run = |run: &Result<Run, NoPlan>| {
         let run = run.as_ref().map_err(NoPlan::clone)?;
+        if run.is_rl() {
+            let case = run.rl()?;
+            return Ok(calibrations.map(|calibration| rl::predict(run, case.clone(), calibration)));
+        }
         let completed = run.completed()?;
         let plan = completed.run.plan()?;
         Ok(calibrations.map(|calibration| predict(run, &completed, plan.clone(), calibration)))
@@ -136,6 +142,7 @@ fn forecast(plan: &Plan) -> Result<(Prediction, Bytes), NoPlan> {
         outcome: if fits { Outcome::Fits } else { Outcome::OutOfMemory },
         bubble_percent: percent(forecast.bubble),
         exposed_percent: percent(forecast.exposed),
+        rl: None,
     };
     Ok((prediction, capacity))
 }

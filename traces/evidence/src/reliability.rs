@@ -249,6 +249,7 @@ mod tests {
             outcome: Outcome::Fits,
             bubble_percent: 0.0,
             exposed_percent: 0.0,
+            rl: None,
         }
     }
 

@@ -17,12 +17,14 @@ mod model;
 mod names;
 mod plan;
 mod recompute;
+mod rl;
 mod row;
 mod sizes;
 mod stages;
 mod table;
 
 pub use assumptions::{Assumption, Completed, Kind};
+pub use rl::{PHASE_COLUMNS, RlCase, RlFigures};
 pub use row::{Outcome, Run};
 pub use table::{FORECAST_COLUMNS, Prediction, Table, TableError};
 

@@ -3,7 +3,7 @@
 mod case;
 mod figures;
 mod forecast;
-mod names;
+pub(crate) mod names;
 mod null;
 pub mod score;
 mod table;

@@ -2,7 +2,7 @@
 
 use crate::axis::Axis;
 use crate::canvas::{self, Anchor, Canvas, Font, Level, Point, Text};
-use crate::palette::{CURVES, Colour, GREY, INK};
+use crate::palette::{CURVES, Colour, GREY, INK, Meaning, PAPER};
 
 /// A job on one node.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +69,7 @@ fn draw(gantt: &Gantt) -> Canvas {
     let mut top = 44.0;
     for (name, gpus) in &gantt.nodes {
         let height = pitch * *gpus as f64;
-        canvas.rect(left, top, width, height, Colour([0xf2; 3]));
+        canvas.rect(left, top, width, height, Meaning::Wait.colour());
         canvas.text(label((left - 8.0, top + height / 2.0), Anchor::End, INK, name));
         tops.push(top);
         top += height + GAP;
@@ -86,7 +86,7 @@ fn draw(gantt: &Gantt) -> Canvas {
             let has_room = end - start > of.name.chars().count() as f64 * CHARACTER + 4.0 && height >= 10.0;
             if index == 0 && has_room {
                 let middle = ((start + end) / 2.0, y + height / 2.0);
-                canvas.text(label(middle, Anchor::Middle, Colour([0xff; 3]), &of.name));
+                canvas.text(label(middle, Anchor::Middle, PAPER, &of.name));
             }
         }
         canvas.close_group();

@@ -14,7 +14,7 @@ pub struct Run {
     /// How much of it the source documents: `A`, `B`, `C`.
     pub quality: String,
     /// What is trained how: blank, `pretrain`, `sft`, `full` or `reward_model`; `lora`, `qlora` or `adapter` beside frozen weights;
-    /// others are refused.
+    /// `grpo` or `ppo` in a loop with generation, of which `notes` may name a relative; others are refused.
     pub kind: String,
     /// Rank of adapters; blank: 16.
     #[serde(deserialize_with = "count")]
@@ -128,6 +128,41 @@ pub struct Run {
     /// Sequences in a step.
     #[serde(deserialize_with = "count")]
     pub global_batch: Option<usize>,
+    /// Of a loop with generation: GPUs of training; blank: half, or all if `colocated`.
+    #[serde(deserialize_with = "count")]
+    pub train_gpus: Option<usize>,
+    /// GPUs of generation; blank: the other half, or all if `colocated`.
+    #[serde(deserialize_with = "count")]
+    pub gen_gpus: Option<usize>,
+    /// Whether generation and training take turns on the same GPUs; blank: yes, unless `gen_gpus` or `off_policy_steps` say otherwise.
+    #[serde(deserialize_with = "yes_or_no")]
+    pub colocated: Option<bool>,
+    /// Steps that samples may be older than the weights; blank: 0.
+    #[serde(deserialize_with = "number")]
+    pub off_policy_steps: Option<f64>,
+    /// The same in parts of a step, where the engine never waits for its longest answer.
+    #[serde(deserialize_with = "number")]
+    pub staleness: Option<f64>,
+    /// Prompts of a step; blank: from the samples of a step.
+    #[serde(deserialize_with = "count")]
+    pub prompts_per_step: Option<usize>,
+    /// Answers to each prompt; blank: 16, 1 of `ppo`.
+    #[serde(deserialize_with = "count")]
+    pub rollouts_per_prompt: Option<usize>,
+    /// Tokens of a prompt at most.
+    #[serde(deserialize_with = "count")]
+    pub prompt_len: Option<usize>,
+    /// Tokens of an answer at most; blank: what `seq_len` leaves.
+    #[serde(deserialize_with = "count")]
+    pub response_len: Option<usize>,
+    /// Tokens of an answer in the mean; blank: what `mean_seq_len` leaves.
+    #[serde(deserialize_with = "number")]
+    pub mean_response_len: Option<f64>,
+    /// The engine of generation; blank: vLLM.
+    pub inference_engine: String,
+    /// Tensor ranks of the engine; blank: as few as leave half of a GPU to the cache.
+    #[serde(deserialize_with = "count")]
+    pub gen_tp: Option<usize>,
     /// The software; it and `date` select the stack.
     pub framework: String,
     /// When, as `2024-05` or longer.

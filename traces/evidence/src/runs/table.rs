@@ -1,5 +1,6 @@
 //! Tables of runs, read and written with all columns that they had.
 
+use super::rl::{PHASE_COLUMNS, RlFigures, phase_headers};
 use super::{NoPlan, Outcome, Run};
 use csv::{ReaderBuilder, StringRecord, Trim, Writer};
 use std::io::{self, Read, Write};
@@ -70,6 +71,8 @@ pub struct Prediction {
     pub bubble_percent: f64,
     /// Part of the step in which ranks communicate and run no kernel, in percent, in the mean over ranks.
     pub exposed_percent: f64,
+    /// The phases of a loop with generation; `None` of plain training.
+    pub rl: Option<RlFigures>,
 }
 
 /// Why a table cannot be used.
@@ -85,7 +88,7 @@ pub enum TableError {
     Column(&'static str),
     /// It has a column that a forecast would add.
     #[error("the column `{0}` is there already: a forecast adds it")]
-    Taken(&'static str),
+    Taken(String),
 }
 
 impl Table {
@@ -103,6 +106,9 @@ impl Table {
             return Err(TableError::Column(column));
         }
         if let Some(taken) = FORECAST_COLUMNS.into_iter().find(|column| has(column)) {
+            return Err(TableError::Taken(taken.into()));
+        }
+        if let Some(taken) = phase_headers().find(|column| has(column)) {
             return Err(TableError::Taken(taken));
         }
         let rows = reader.records().collect::<Result<_, _>>()?;
@@ -141,14 +147,24 @@ impl Table {
     /// Those of `out`.
     pub fn write(&self, predictions: &[Result<Prediction, NoPlan>], out: impl Write) -> io::Result<()> {
         let mut writer = Writer::from_writer(out);
-        writer.write_record(self.headers.iter().chain(FORECAST_COLUMNS))?;
+        // A table without such loops has no columns for their phases.
+        let loops = self.runs().any(|run| run.is_ok_and(|run| run.is_rl()));
+        let phases: Vec<String> = if loops { phase_headers().collect() } else { Vec::new() };
+        let headers = self.headers.iter().chain(FORECAST_COLUMNS);
+        writer.write_record(headers.chain(phases.iter().map(String::as_str)))?;
         for ((row, run), prediction) in self.rows.iter().zip(self.runs()).zip(predictions) {
             let cells = match (prediction, run) {
                 (Ok(prediction), Ok(run)) => prediction.cells(&run),
                 (Err(refusal), _) => refused(refusal),
                 (_, Err(refusal)) => refused(&refusal),
             };
-            writer.write_record(row.iter().map(str::to_string).chain(cells))?;
+            let figures = prediction.as_ref().ok().and_then(|prediction| prediction.rl.as_ref());
+            let cells_of_phases = match (loops, figures) {
+                (false, _) => Vec::new(),
+                (true, None) => vec![String::new(); 3 * PHASE_COLUMNS.len()],
+                (true, Some(figures)) => figures.cells(),
+            };
+            writer.write_record(row.iter().map(str::to_string).chain(cells).chain(cells_of_phases))?;
         }
         writer.flush()
     }

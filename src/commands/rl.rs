@@ -1,0 +1,115 @@
+//! `rl`: how long a step of a reinforcement-learning loop takes, where, and on how many GPUs it fits.
+
+use crate::arguments::{RlArguments, RlMode};
+use crate::error::{CliError, Outcome, refuse};
+use crate::inputs::calibration;
+use crate::render::{json, rl as page};
+use crate::{inputs, output};
+use trainwright_planner::rl::{RlPins, RlQuestion, fewest_gpus, plan_rl};
+use trainwright_spec::rl::{Mode, ResponseLengths, RlJob};
+use trainwright_spec::serving::Engine;
+use trainwright_spec::stack::Stack;
+
+/// Tokens of an answer in the mean if nothing is said and the limit is at least twice as much: assumed.
+const RESPONSE: usize = 2048;
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad input. That nothing fits is an answer.
+pub fn run(arguments: &RlArguments) -> Result<Outcome, CliError> {
+    let question = question(arguments)?;
+    let (fewest, verdict) = match arguments.fewest {
+        true => fewest_gpus(&question, arguments.within),
+        false => (None, plan_rl(&question)),
+    };
+    let answer =
+        page::Answer { question: &question, verdict: &verdict, asks_fewest: arguments.fewest, fewest };
+    output::print(&if arguments.json { json::print(&answer.json()) } else { answer.text() })?;
+    Ok(if verdict.found.is_empty() { Outcome::NothingFits } else { Outcome::Done })
+}
+
+fn question(arguments: &RlArguments) -> Result<RlQuestion, CliError> {
+    let model = inputs::model(&arguments.model)?;
+    if model.decodes() {
+        let allowed = "an encoder-decoder is not served yet: give a decoder";
+        return Err(refuse("--model", &arguments.model, allowed));
+    }
+    let cluster = inputs::cluster(&arguments.cluster, &[])?;
+    if cluster.is_mixed() {
+        return Err(refuse("--cluster", &arguments.cluster, "its nodes should be of one kind"));
+    }
+    if !cluster.node.gpu.peak.contains_key(&arguments.precision) {
+        let allowed = format!("the catalog has no peak of {} in it", cluster.node.gpu.name);
+        return Err(refuse("--precision", arguments.precision, allowed));
+    }
+    let mean = arguments.mean_response.unwrap_or((arguments.response / 2).clamp(1, RESPONSE));
+    if mean > arguments.response {
+        let allowed = format!("it should be at most the {} of --response", arguments.response);
+        return Err(refuse("--mean-response", mean, allowed));
+    }
+    let samples = arguments.prompts.saturating_mul(arguments.rollouts);
+    if samples > MOST_SAMPLES {
+        let allowed = format!("with --rollouts it should give at most {MOST_SAMPLES} answers a step");
+        return Err(refuse("--prompts", arguments.prompts, allowed));
+    }
+    if arguments.mini_batches > samples {
+        return Err(refuse(
+            "--mini-batches",
+            arguments.mini_batches,
+            format!("a step has {samples} answers"),
+        ));
+    }
+    let stack =
+        Stack::from_name(&arguments.stack).map_err(|error| CliError::of_input(Some("--stack"), error))?;
+    let engine =
+        Engine::from_name(&arguments.engine).map_err(|error| CliError::of_input(Some("--engine"), error))?;
+    let responses =
+        ResponseLengths { spread: arguments.spread, ..ResponseLengths::new(mean as f64, arguments.response) };
+    Ok(RlQuestion {
+        job: RlJob {
+            algorithm: arguments.algorithm,
+            prompts: arguments.prompts,
+            rollouts: arguments.rollouts,
+            prompt: arguments.prompt,
+            responses,
+            mini_batches: arguments.mini_batches,
+            epochs: arguments.epochs,
+            engine_log_probs: false,
+        },
+        modes: modes(arguments),
+        calibration: calibration::to_apply(arguments.calibration.as_deref(), &cluster)?,
+        precision: arguments.precision,
+        pack: arguments.pack.unwrap_or(arguments.prompt + arguments.response),
+        engine,
+        colocated_share: arguments.memory_share,
+        weights: [arguments.weights.name.into(), arguments.weights.name.into()],
+        sync: arguments.sync,
+        pins: RlPins {
+            tensor: arguments.tensor,
+            pipeline: arguments.pipeline,
+            expert: arguments.expert,
+            engine_tensor: arguments.engine_tensor,
+            generation: arguments.engine_gpus,
+        },
+        model,
+        cluster,
+        stack,
+    })
+}
+
+/// Answers of a step at most: each is simulated.
+const MOST_SAMPLES: usize = 200_000;
+
+fn modes(arguments: &RlArguments) -> Vec<Mode> {
+    let usual = [RlMode::Colocated, RlMode::Disaggregated, RlMode::OneStepOff];
+    let asked = if arguments.modes.is_empty() { &usual[..] } else { &arguments.modes };
+    let all = [
+        (RlMode::Colocated, Mode::Colocated { offload: false }),
+        (RlMode::Colocated, Mode::Colocated { offload: true }),
+        (RlMode::Disaggregated, Mode::Disaggregated),
+        (RlMode::OneStepOff, Mode::OneStepOff),
+        (RlMode::Async, Mode::Async { staleness: arguments.staleness }),
+    ];
+    all.into_iter().filter(|(mode, _)| asked.contains(mode)).map(|(_, mode)| mode).collect()
+}

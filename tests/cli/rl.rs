@@ -1,0 +1,63 @@
+//! `rl`: its figures add up, what does not fit ends with 3 and reasons, and bad input with 2 and a line.
+
+use crate::Folder;
+use serde_json::Value;
+
+const QUESTION: &str = "rl --model llama-3.2-1b --cluster dgx-h100 --prompts 8 --rollouts 4 --response 512";
+
+fn json(folder: &Folder, line: &str, code: i32) -> Value {
+    let ran = folder.run(&format!("{line} --json"));
+    assert_eq!(ran.code, code, "{line}: {}", ran.stderr);
+    serde_json::from_str(&ran.stdout).unwrap()
+}
+
+#[test]
+fn phases_add_up_to_the_step() {
+    let folder = Folder::new();
+    let answer = json(&folder, &format!("{QUESTION} --mode colocated,disaggregated"), 0);
+    let plans = answer["plans"].as_array().unwrap();
+    assert_eq!(plans.len(), 3, "{answer}");
+    let mut before = 0.0;
+    for plan in plans {
+        let step = plan["step_time_s"].as_f64().unwrap();
+        let sum: f64 =
+            plan["phases"].as_array().unwrap().iter().map(|phase| phase["time_s"].as_f64().unwrap()).sum();
+        assert!((sum / step - 1.0).abs() < 1e-9 && step >= before, "{sum} {step}");
+        before = step;
+    }
+    let ran = folder.run(&format!("{QUESTION} --algorithm ppo"));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    for text in ["critic update", "values", "generation", "later steps", "A step takes"] {
+        assert!(ran.stdout.contains(text), "{text}: {}", ran.stdout);
+    }
+    assert_eq!(ran.stdout, folder.run(&format!("{QUESTION} --algorithm ppo")).stdout);
+}
+
+#[test]
+fn what_does_not_fit_has_reasons() {
+    let folder = Folder::new();
+    let line = "rl --model llama-3-70b --cluster dgx-h100 --prompts 8 --rollouts 4 --response 512";
+    let answer = json(&folder, line, 3);
+    let reasons = answer["reasons"].to_string();
+    assert!(reasons.contains("GiB, the GPU has 79.6 GiB"), "{reasons}");
+    let fewest = json(&folder, &format!("{QUESTION} --fewest --within 0.001"), 3);
+    assert!(fewest["reasons"].to_string().contains("a step takes"), "{fewest}");
+    assert!(fewest["fewest_gpus"].is_null());
+}
+
+#[test]
+fn bad_input_is_one_line() {
+    let folder = Folder::new();
+    let check = |more: &str, expected: &str| {
+        let ran = folder.run(&format!("{QUESTION} {more}"));
+        assert_eq!(ran.code, 2, "{more}: {}", ran.stdout);
+        assert!(ran.stderr.contains(expected) && ran.stderr.lines().count() == 1, "{more}: {}", ran.stderr);
+    };
+    check("--mean-response 9000", "`--mean-response` is 9000; it should be at most the 512 of --response");
+    check("--algorithm grop", "grpo");
+    check("--engine vlm-v1", "vllm-v1");
+    check("--stack megatron-cor", "megatron-core");
+    check("--mini-batches 100", "a step has 32 answers");
+    check("--memory-share 2", "from 0.05 to 0.95");
+    check("--within 5", "--fewest");
+}
