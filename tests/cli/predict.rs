@@ -57,7 +57,7 @@ fn blank_cells_are_filled_and_named() {
         "names.csv",
         "id,model_name,kind,gpu,gpus,framework,data_sharding,measured_tokens_per_s_per_gpu\n\
          n-1,Llama-3.1-8B,sft,NVIDIA H100,8,InternEvo,FSDP,9000\n\
-         n-2,Llama-3.1-8B,grpo,NVIDIA H100,8,InternEvo,FSDP,9000\n",
+         n-2,Llama-3.1-8B,dpo,NVIDIA H100,8,InternEvo,FSDP,9000\n",
     );
     let ran = folder.run("predict names.csv --out -");
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
@@ -82,7 +82,7 @@ fn blank_cells_are_filled_and_named() {
     let error = 9000.0 / number("predicted_tokens_per_s_per_gpu") - 1.0;
     assert!((number("error_pct") / 100.0 - error).abs() < 1e-3);
     assert_eq!(cell(1, "status"), "unsupported");
-    assert!(cell(1, "reason").contains("`kind` is `grpo`"));
+    assert!(cell(1, "reason").contains("`kind` is `dpo`"));
 }
 
 #[test]
