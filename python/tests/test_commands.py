@@ -13,12 +13,22 @@ import pytest
 import trainwright as tw
 from conftest import arguments
 
+LOOP = {"model": "llama-3.2-1b", "cluster": "dgx-h100", "prompts": 8, "rollouts": 4, "response": 512}
+JOBS = """[[job]]
+name = "a"
+model = "gpt2"
+seq = 512
+global_batch = 8
+steps = 100
+"""
 SERVE = {"model": "llama-3-8b", "cluster": "dgx-h100", "clients": 4, "requests": 8}
 
 
 def test_answers_are_those_of_the_program(run, question, tmp_path):
     plan = tmp_path / "plan.toml"
     planned = run("plan", *arguments(question), f"--out={plan}", "--json")
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(JOBS)
     rate = {"model": "llama-3-8b", "cluster": "dgx-h100", "rate": 20}
     for answer, ran in [
         (tw.plan(**question), planned),
@@ -39,6 +49,11 @@ def test_answers_are_those_of_the_program(run, question, tmp_path):
         ),
         (tw.serve(**SERVE), run("serve", *arguments(SERVE), "--json")),
         (tw.serve_plan(**rate), run("serve-plan", *arguments(rate), "--json")),
+        (
+            tw.fleet(jobs, cluster="dgx-a100"),
+            run("fleet", str(jobs), "--cluster=dgx-a100", "--json"),
+        ),
+        (tw.rl(**LOOP), run("rl", *arguments(LOOP), "--json")),
         (tw.show("gpus"), run("show", "gpus")),
         (tw.export(plan, to="megatron-lm"), run("export", str(plan), "--to=megatron-lm")),
     ]:

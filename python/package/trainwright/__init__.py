@@ -15,14 +15,14 @@ Where a command reads a file, a function takes a path, a table of pandas or Arro
 from ._answers import Answer, Infeasible, PlanAnswer, PredictAnswer, FitAnswer, Record
 from ._ask import commands, schema
 from ._commands import (
-    compare, curves, export, fit, goodput, import_plan, kernel, network, plan, predict, profile, replay, rl, serve, serve_plan, show,
-    simulate, stragglers, what_if,
+    compare, curves, export, fit, fleet, goodput, import_plan, kernel, network, plan, predict, profile, replay, rl, serve, serve_plan,
+    show, simulate, stragglers, what_if,
 )
 from ._native import Failed, InputError
 from ._sweep import Sweep, sweep
 
 __all__ = [
     "Answer", "Failed", "FitAnswer", "Infeasible", "InputError", "PlanAnswer", "PredictAnswer", "Record", "Sweep",
-    "commands", "compare", "curves", "export", "fit", "goodput", "import_plan", "kernel", "network", "plan", "predict", "profile",
+    "commands", "compare", "curves", "export", "fit", "fleet", "goodput", "import_plan", "kernel", "network", "plan", "predict", "profile",
     "replay", "rl", "schema", "serve", "serve_plan", "show", "simulate", "stragglers", "sweep", "what_if",
 ]

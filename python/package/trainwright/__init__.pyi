@@ -861,6 +861,144 @@ class ServePlanAnswer(Answer):
     pools: list[ServePlanAnswer_pools]
     options: list[ServePlanAnswer_options]
 
+class FleetAnswer_schedule(Record):
+    makespan_s: int
+    mean_completion_s: float
+    weighted_completion_s: float
+    utilisation: float
+    cost_usd: float
+    energy_j: float
+    missed_deadlines: int
+
+class FleetAnswer_jobs(Record):
+    job: str
+    plan: str
+    node: str
+    gpus: int
+    nodes: list[int]
+    gpus_of_each_node: list[int]
+    start_s: int
+    end_s: int
+    deadline_s: int | None
+    weight: float
+    cost_usd: float
+
+class FleetAnswer_heuristics_schedule(Record):
+    makespan_s: int
+    mean_completion_s: float
+    weighted_completion_s: float
+    utilisation: float
+    cost_usd: float
+    energy_j: float
+    missed_deadlines: int
+
+class FleetAnswer_heuristics(Record):
+    method: str
+    is_current_practice: bool
+    schedule: FleetAnswer_heuristics_schedule
+
+class FleetAnswer_other_nodes(Record):
+    change: str
+    node: str
+    value: None | float
+    bound: None | float
+
+class FleetAnswer(Answer):
+    cluster: str
+    gpus: int
+    objective: str
+    value: float
+    bound: float
+    gap: float
+    proved: bool
+    no_schedule_keeps_deadlines: bool
+    schedule: FleetAnswer_schedule
+    makespan_p50_s: int
+    makespan_p90_s: int
+    critical: list[str]
+    jobs: list[FleetAnswer_jobs]
+    heuristics: list[FleetAnswer_heuristics]
+    other_nodes: list[FleetAnswer_other_nodes]
+
+class RlAnswer_plans_phases(Record):
+    phase: str
+    lane: str
+    start_s: float
+    time_s: float
+    host_copies_s: float
+
+class RlAnswer_plans_memory(Record):
+    phase: str
+    first_step_bytes: float
+    bytes: float
+    state_bytes: float
+    moments_bytes: float
+    other_models_bytes: float
+    working_bytes: float
+    limit_bytes: float
+
+class RlAnswer_plans_training_mesh(Record):
+    tensor: int
+    pipeline: int
+    data: int
+
+class RlAnswer_plans_training_job(Record):
+    sequence: int
+    global_batch: int
+    precision: str
+    optimizer: str
+    gradient_clipping: bool
+
+class RlAnswer_plans_training_stack(Record):
+    ...
+
+class RlAnswer_plans_training_cluster(Record):
+    ...
+
+class RlAnswer_plans_training_model(Record):
+    ...
+
+class RlAnswer_plans_training(Record):
+    micro_batch: int
+    schedule: str
+    virtual_stages: int
+    sequence_parallel: bool
+    data_sharding: str
+    stages: list[str]
+    mesh: RlAnswer_plans_training_mesh
+    job: RlAnswer_plans_training_job
+    stack: RlAnswer_plans_training_stack
+    cluster: RlAnswer_plans_training_cluster
+    model: RlAnswer_plans_training_model
+
+class RlAnswer_plans(Record):
+    mode: str
+    state_offloaded: bool
+    step_time_s: float
+    tokens_per_s_per_gpu: float
+    limited_by: str
+    gpus: int
+    training_gpus: int
+    generation_gpus: int
+    engine: str
+    engine_tensor: int
+    instances: int
+    longest_response_tokens: int
+    phases: list[RlAnswer_plans_phases]
+    memory: list[RlAnswer_plans_memory]
+    training: RlAnswer_plans_training
+
+class RlAnswer(Answer):
+    verdict: str
+    algorithm: str
+    samples: int
+    fewest_gpus: int | None
+    asks_fewest: bool
+    plans: list[RlAnswer_plans]
+    reasons: list[str]
+    tried: int
+    fit: int
+
 class ReplayAnswer_mean_communication(Record):
     axis: str
     total_s: float
@@ -979,6 +1117,7 @@ def plan(
     profile: _Several | None = ...,
     calibration: _One | None = ...,
     out: _One | None = ...,
+    inline: bool | None = ...,
     picture: _One | None = ...,
     svg: _One | None = ...,
     png: _One | None = ...,
@@ -1208,6 +1347,57 @@ def serve_plan(
     threads: int | None = None,
     progress: _Progress = None,
 ) -> ServePlanAnswer: ...
+def fleet(
+    jobs: _Several | None = ...,
+    *,
+    cluster: _One,
+    objective: Literal['makespan', 'completion', 'cost', 'deadlines'] | None = ...,
+    time_limit: _One | None = ...,
+    effort: _One | None = ...,
+    risk: _One | None = ...,
+    any_nodes: bool | None = ...,
+    price: _One | None = ...,
+    calibration: _One | None = ...,
+    what_if: bool | None = ...,
+    out: _One | None = ...,
+    svg: _One | None = ...,
+    png: _One | None = ...,
+    threads: int | None = None,
+    progress: _Progress = None,
+) -> FleetAnswer: ...
+def rl(
+    *,
+    model: _One,
+    cluster: _One,
+    algorithm: Literal['grpo', 'ppo', 'dapo', 'dr-grpo', 'gspo', 'rloo', 'reinforce'] | None = ...,
+    prompts: _One | None = ...,
+    rollouts: _One | None = ...,
+    prompt: _One | None = ...,
+    response: _One | None = ...,
+    mean_response: _One | None = ...,
+    spread: _One | None = ...,
+    mini_batches: _One | None = ...,
+    epochs: _One | None = ...,
+    mode: _Several | None = ...,
+    staleness: _One | None = ...,
+    pack: _One | None = ...,
+    precision: Literal['fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'fp8-block', 'mxfp8', 'nvfp4', 'int8'] | None = ...,
+    weights: _One | None = ...,
+    stack: _One | None = ...,
+    calibration: _One | None = ...,
+    engine: _One | None = ...,
+    memory_share: _One | None = ...,
+    sync: Literal['reshard', 'broadcast'] | None = ...,
+    tensor: _One | None = ...,
+    pipeline: _One | None = ...,
+    expert: _One | None = ...,
+    engine_tensor: _One | None = ...,
+    engine_gpus: _One | None = ...,
+    fewest: bool | None = ...,
+    within: _One | None = ...,
+    threads: int | None = None,
+    progress: _Progress = None,
+) -> RlAnswer: ...
 def export(
     plan: _Several | None = ...,
     *,
@@ -1230,6 +1420,7 @@ def import_plan(
     set: _Pairs | None = ...,
     stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright'] | None = ...,
     out: _One | None = ...,
+    inline: bool | None = ...,
     threads: int | None = None,
     progress: _Progress = None,
 ) -> PlainAnswer: ...

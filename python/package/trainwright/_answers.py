@@ -303,6 +303,7 @@ ROWS = {
     "simulate": lambda answer: [flat({key: value for key, value in answer["forecast"].items() if key != "report"})],
     "serve-plan": lambda answer: [flat(pool) for pool in answer["pools"]],
     "rl": lambda answer: [{key: value for key, value in plan.items() if key not in ("phases", "memory", "training")} for plan in answer["plans"]],
+    "fleet": lambda answer: [flat(job) for job in answer["jobs"]],
     "curves": lambda answer: list(answer["runs"]),
     "fit": lambda answer: list(answer["factors"]),
 }

@@ -71,6 +71,7 @@ network = function("network", "Returns an Answer; its `frame()` has a row for ea
 kernel = function("kernel")
 serve = function("serve")
 rl = function("rl")
+fleet = function("fleet", "Returns an Answer; its `frame()` has a row for each job.")
 serve_plan = function("serve-plan")
 goodput = function("goodput")
 stragglers = function("stragglers")
