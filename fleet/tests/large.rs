@@ -28,14 +28,14 @@ fn queue(jobs: usize, nodes: usize, seed: u64) -> Instance {
     Instance { kinds, jobs: (0..jobs).map(job).collect(), contiguous: true }
 }
 
-/// Whether all cases run.
-fn is_long() -> bool {
-    std::env::var_os("TRAINWRIGHT_LONG").is_some_and(|value| value == "1")
+/// Whether all cases run, with the whole effort: three minutes of two cores.
+fn is_whole() -> bool {
+    std::env::var_os("TRAINWRIGHT_QUEUES").is_some_and(|value| value == "1")
 }
 
 /// `gap` holds with the whole effort; `quick_gap` with a twentieth of it, for one queue.
 fn compare(jobs: usize, seeds: u64, (gap, quick_gap): (f64, f64)) {
-    let (seeds, factor, gap) = if is_long() { (seeds, 1.0, gap) } else { (1, 0.05, quick_gap) };
+    let (seeds, factor, gap) = if is_whole() { (seeds, 1.0, gap) } else { (1, 0.05, quick_gap) };
     for seed in 0..seeds {
         let instance = queue(jobs, 16, seed);
         let effort = Effort { factor, time: None };
