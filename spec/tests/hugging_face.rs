@@ -291,9 +291,9 @@ fn broken_json_is_located() {
     }
 }
 
-/// Sizes at every limit are counted, though they do not fit; nothing may overflow on the way.
+/// Sizes of which each is within its limit, but not all together, are refused by their parameters; nothing overflows on the way.
 #[test]
-fn the_largest_sizes_allowed_do_not_overflow() {
+fn the_largest_sizes_allowed_are_too_many_parameters() {
     let mut keys: Value = serde_json::from_str(&fixture_text("mixtral-8x7b")).expect("fixtures are JSON");
     for key in ["hidden_size", "num_attention_heads", "num_key_value_heads"] {
         keys[key] = json!(1_000_000);
@@ -304,9 +304,17 @@ fn the_largest_sizes_allowed_do_not_overflow() {
     keys["num_local_experts"] = json!(100_000);
     keys["num_experts_per_tok"] = json!(100_000);
     keys["vocab_size"] = json!(100_000_000);
-    let model = from_hugging_face(&keys.to_string(), "huge").expect("each key is within its limits");
-    assert_eq!(model.parameters(), u64::MAX);
-    assert_eq!(model.active_parameters(), u64::MAX);
+    let refused = from_hugging_face(&keys.to_string(), "huge").unwrap_err().to_string();
+    assert!(refused.contains(&format!("`mixtral` of {} parameters", u64::MAX)), "{refused}");
+    // A hundredth of the experts and of their width is counted.
+    keys["num_local_experts"] = json!(1_000);
+    keys["num_experts_per_tok"] = json!(1_000);
+    keys["intermediate_size"] = json!(10_000);
+    keys["num_attention_heads"] = json!(10_000);
+    keys["num_key_value_heads"] = json!(10_000);
+    keys["head_dim"] = json!(128);
+    let model = from_hugging_face(&keys.to_string(), "large").expect("so many parameters are allowed");
+    assert!(model.parameters() > 10_000_000_000_000_000, "{}", model.parameters());
 }
 
 #[test]
