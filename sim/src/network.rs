@@ -86,6 +86,8 @@ pub fn collective_time(kind: CollectiveKind, bytes: Bytes, ranks: &[usize], clus
 ///
 /// That of a kernel for tokens: T = max(T_links, n / (s ρ)), T_links the time of an all-to-all of the same tensor of n
 /// bytes, in which a token counts once for each rank; s multiprocessors that move ρ each (`Communication::token_rate`).
+/// If it takes a token to each node once, and passes it on there while others arrive, T_links is the longer of two times:
+/// of an all-to-all of what comes to a rank for its node, and of one of the n bytes among the ranks of a node.
 pub(crate) fn called_time(
     call: CollectiveCall,
     kind: CollectiveKind,
@@ -100,8 +102,14 @@ pub(crate) fn called_time(
     let placement = match call {
         CollectiveCall::Single => placement,
         CollectiveCall::Coalesced => placement.without_ring_gap(),
-        CollectiveCall::TokenKernel { multiprocessors } => {
-            let over_links = placement.collective_time(kind, bytes);
+        CollectiveCall::TokenKernel { multiprocessors, over_nodes } => {
+            let over_links = match over_nodes.filter(|_| placement.nodes > 1) {
+                None => placement.collective_time(kind, bytes),
+                Some(away) => {
+                    let between = placement.collective_time(kind, Bytes::new(away as f64));
+                    between.max(placement.of_a_node().collective_time(kind, bytes))
+                }
+            };
             let moved = |rate: BytesPerSecond| bytes / (multiprocessors as f64 * rate);
             return placement
                 .token_rate

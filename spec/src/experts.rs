@@ -13,6 +13,7 @@ mod all_gather;
 mod all_to_all;
 mod by_node;
 mod by_rank;
+mod forwarded;
 mod load;
 mod routing;
 mod trace;
@@ -21,6 +22,7 @@ pub use all_gather::AllGather;
 pub use all_to_all::AllToAll;
 pub use by_node::{ByNode, nodes_of_a_token};
 pub use by_rank::ByRank;
+pub use forwarded::Forwarded;
 pub use load::Load;
 pub use routing::{Gate, Routing, Spread};
 pub use trace::LayerTokens;
@@ -42,12 +44,22 @@ pub trait Dispatcher: Sync {
     /// Where it is described.
     fn source(&self) -> &'static str;
 
+    /// Whether it tells the ranks of a node (`Mesh::expert_inner`) from others.
+    fn tells_nodes(&self) -> bool {
+        false
+    }
+
+    /// Whether the software must have kernels for it (`Stack::dispatch_multiprocessors`).
+    fn needs_kernels(&self) -> bool {
+        false
+    }
+
     /// The moves of a microbatch's tokens between the router and the experts, in order.
     fn moves(&self, visits: &Visits) -> Vec<Move>;
 }
 
 /// Every dispatcher. A new one is a file in `experts/` and a line here.
-pub static DISPATCHERS: &[&dyn Dispatcher] = &[&AllToAll, &AllGather, &ByNode, &ByRank];
+pub static DISPATCHERS: &[&dyn Dispatcher] = &[&AllToAll, &AllGather, &ByNode, &ByRank, &Forwarded];
 
 /// The dispatcher of that name.
 ///
@@ -60,6 +72,16 @@ pub fn dispatcher(name: &str) -> Result<&'static dyn Dispatcher, SpecError> {
         name: name.into(),
         nearest: nearest(name, DISPATCHERS.iter().map(|dispatcher| dispatcher.name())),
     })
+}
+
+/// What software does that has a flexible dispatcher (DeepEP, HybridEP), with its kernels or without: where the experts
+/// of a layer are on several nodes, or on one.
+pub fn flexible(has_kernels: bool, over_nodes: bool) -> &'static dyn Dispatcher {
+    match (has_kernels, over_nodes) {
+        (true, true) => &Forwarded,
+        (true, false) => &ByRank,
+        (false, _) => &ByNode,
+    }
 }
 
 /// The tokens of a microbatch and where they go, seen from the busiest rank.
@@ -103,6 +125,9 @@ pub enum Move {
         axis: Axis,
         /// Size of the tensor that a rank receives, its part counted.
         bytes: Bytes,
+        /// Where a token comes to a node once, and from there to its ranks: the tensor that a rank receives for its
+        /// node, its part counted.
+        over_nodes: Option<Bytes>,
     },
     /// A collective; the other way an all-gather is a reduce-scatter.
     Exchange {
@@ -140,6 +165,16 @@ impl Visits {
     /// Tokens from several ranks are in the order of the ranks.
     fn sort(&self) -> Option<Move> {
         (self.expert > 1).then_some(Move::Sort(self.rows as f64 * self.token))
+    }
+
+    /// An exchange by kernels, an all-gather among the ranks of an expert, then the copies: `bytes` of tokens come to a
+    /// rank, `over_nodes` to a rank for its node.
+    fn by_kernels(&self, bytes: Bytes, over_nodes: Option<Bytes>) -> Vec<Move> {
+        let joined = self.expert_tensor as f64 * bytes;
+        let sent = (self.expert > 1).then_some(Move::Tokens { axis: Axis::Expert, bytes, over_nodes });
+        let join = Move::exchange(CollectiveKind::AllGather, Axis::ExpertTensor, self.expert_tensor, joined);
+        let copies = self.rows as f64 * self.token;
+        sent.into_iter().chain(join).chain([Move::Copy { tokens: joined, copies }]).collect()
     }
 
     /// The copies that a rank makes of its tokens before they leave it.

@@ -245,6 +245,9 @@ pub enum CollectiveCall {
     TokenKernel {
         /// On how many.
         multiprocessors: usize,
+        /// Where they take a token to each node once, and pass it on there: the bytes that come to a rank for its node,
+        /// its part counted.
+        over_nodes: Option<u64>,
     },
 }
 

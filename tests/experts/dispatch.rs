@@ -75,7 +75,7 @@ fn by_rank_a_token_goes_to_each_rank_once() {
         let by_kernel = block_ops(&plan, |op| matches!(op.work, Work::Collective { axis: Axis::Expert, .. }));
         for op in by_kernel {
             let Work::Collective { call, .. } = op.work else { unreachable!() };
-            assert_eq!(call, CollectiveCall::TokenKernel { multiprocessors: 20 });
+            assert_eq!(call, CollectiveCall::TokenKernel { multiprocessors: 20, over_nodes: None });
         }
     };
     check([8, 1], 1024 * 2 * 4096 * 2);
@@ -120,6 +120,34 @@ fn without_sequence_parallelism_tensor_ranks_dispatch_the_same_tokens() {
             assert_eq!((kind, bytes.get()), (CollectiveKind::AllReduce, f64::from(1024 * 4096 * 2)));
         }
     }
+}
+
+#[test]
+fn forwarded_a_token_goes_to_each_node_once_and_to_each_rank_once() {
+    // 256 experts on 8 nodes of 8 ranks, at most 4 nodes for a token: by-node's bytes between nodes, by-rank's in all.
+    let mut node = deepseek("by-node");
+    node.model.blocks.remove(0);
+    node.model.blocks[0].count = 61;
+    let node = checked(node);
+    let mut plan = node.clone();
+    plan.experts.dispatcher = "forwarded".into();
+    let stack = Stack::from_name("megatron-core-2025").unwrap();
+    plan.stack.dispatch_multiprocessors = stack.dispatch_multiprocessors;
+    let plan = checked(plan);
+    let kernels = block_ops(&plan, |op| matches!(op.work, Work::Collective { axis: Axis::Expert, .. }));
+    assert!(!kernels.is_empty());
+    let of_nodes = block_ops(&node, |op| matches!(op.work, Work::Collective { axis: Axis::ExpertOuter, .. }));
+    for (kernel, outer) in kernels.iter().zip(&of_nodes) {
+        let Work::Collective { call: CollectiveCall::TokenKernel { over_nodes, .. }, bytes, .. } =
+            kernel.work
+        else {
+            panic!("{kernel:?}")
+        };
+        let Work::Collective { bytes: away, .. } = outer.work else { unreachable!() };
+        assert_eq!(over_nodes, Some(away.get().ceil() as u64));
+        assert!(bytes > away, "a node's tokens visit several of its ranks");
+    }
+    assert_eq!(kernels.len(), of_nodes.len());
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn deepseek(dispatcher: &str) -> Plan {
     plan.job.global_batch = 15_360;
     plan.job.precision = Precision::Bf16;
     plan.experts.dispatcher = dispatcher.into();
-    plan.mesh.expert_inner = if dispatcher == "by-node" { 8 } else { 1 };
+    plan.mesh.expert_inner = if matches!(dispatcher, "by-node" | "forwarded") { 8 } else { 1 };
     checked(plan)
 }
 
@@ -243,8 +243,8 @@ fn deepseek_v3_takes_days_not_weeks_of_its_cluster() {
     let mut shortest = f64::INFINITY;
     let runs =
         [(Precision::Bf16, "megatron-core"), (Precision::Fp8, "megatron-core"), (Precision::Fp8, "hai-llm")];
-    // Neither stack has kernels that send by rank.
-    for dispatcher in DISPATCHERS.iter().filter(|dispatcher| dispatcher.name() != "by-rank") {
+    // One stack has no kernels for tokens.
+    for dispatcher in DISPATCHERS.iter().filter(|dispatcher| !dispatcher.needs_kernels()) {
         for (precision, stack) in runs {
             let mut plan = deepseek(dispatcher.name());
             plan.job.precision = precision;
@@ -310,11 +310,11 @@ fn impossible_experts_are_refused() {
     );
     check(
         &|plan| plan.experts.dispatcher = "all2all".into(),
-        "`experts.dispatcher` is `all2all`; known are all-to-all, all-gather, by-node, by-rank",
+        "`experts.dispatcher` is `all2all`; known are all-to-all, all-gather, by-node, by-rank, forwarded",
     );
     check(
         &|plan| plan.mesh.expert_inner = 2,
-        "`mesh.expert_inner` is 2; only dispatcher by-node tells nodes apart",
+        "`mesh.expert_inner` is 2; only these dispatchers tell nodes apart: by-node, forwarded",
     );
     check(&|plan| plan.mesh.expert_inner = 3, "`mesh.expert_inner` is 3; 3 must divide mesh.expert = 4");
     check(

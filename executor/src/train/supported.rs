@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use trainwright_lower::lower_every_rank;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::Divided;
-use trainwright_spec::experts::{ByRank, Dispatcher, Gate};
+use trainwright_spec::experts::{Gate, dispatcher};
 use trainwright_spec::model::{Block, Experts, Mask, Mlp, Position};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
@@ -363,9 +363,9 @@ fn experts(plan: &Plan, experts: &Experts) -> Result<(), RunError> {
     let key = "model.blocks.mlp.experts";
     all([
         (
-            routing.dispatcher != ByRank.name(),
+            !dispatcher(&routing.dispatcher).is_ok_and(|each| each.needs_kernels()),
             "experts.dispatcher",
-            "`by-rank`".into(),
+            format!("`{}`", routing.dispatcher),
             "it sends each copy of a token",
         ),
         (routing.gate == Gate::Token, "experts.gate", "`sentence`".into(), "it routes each token by itself"),

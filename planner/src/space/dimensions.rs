@@ -12,7 +12,7 @@ use crate::candidate::Candidate;
 use crate::question::Question;
 use trainwright_spec::context::CONTEXT_SCHEMES;
 use trainwright_spec::data::{DATA_SCHEMES, Exchange, data_scheme};
-use trainwright_spec::experts::{AllGather, ByNode, ByRank, DISPATCHERS, Dispatcher};
+use trainwright_spec::experts::{AllGather, ByNode, DISPATCHERS, Dispatcher, dispatcher};
 use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::plan::pipeline_allowed;
 use trainwright_spec::precision::Precision;
@@ -159,26 +159,30 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
         set: |draft, degree| draft.mesh.expert_tensor = (degree != draft.mesh.tensor).then_some(degree),
         get: |candidate| candidate.mesh.expert_tensor(),
     },
-    // Every dispatcher where experts lie on several ranks, but in the space that suits the model `all-gather` only where most ranks get each token; `by-node` where they are on several nodes, `by-rank` if the
-    // stack has its kernels.
+    // Every dispatcher where experts lie on several ranks. In the space that suits the model `all-gather` only where most
+    // ranks get each token, and `by-node` only without kernels that forward. Those that need kernels if the stack has
+    // them, and those that tell nodes apart where experts are on several nodes.
     &Named {
         key: "dispatcher",
         summary: "how tokens come to their experts",
         known: || DISPATCHERS.iter().map(|dispatcher| dispatcher.name()).collect(),
         possible: |given, draft, name| {
             let (expert, in_node) = (draft.mesh.expert, expert_ranks_in_node(given, draft));
-            let kernels = given.question.stack.dispatch_multiprocessors.is_some();
-            (kernels || name != ByRank.name())
-                && (name != ByNode.name() || expert > in_node && expert.is_multiple_of(in_node))
+            let over_nodes = expert > in_node && expert.is_multiple_of(in_node);
+            dispatcher(name).is_ok_and(|each| {
+                (has_kernels(given) || !each.needs_kernels()) && (over_nodes || !each.tells_nodes())
+            })
         },
         tried: |given, draft, name| {
             let visited = fewest_visited(&given.question.model);
-            let suits = !given.is_auto() || name != AllGather.name() || draft.mesh.expert <= visited;
+            let suits = !given.is_auto()
+                || (name != AllGather.name() || draft.mesh.expert <= visited)
+                    && (name != ByNode.name() || !has_kernels(given));
             draft.mesh.expert > 1 && suits || name == draft.dispatcher
         },
         set: |given, draft, name| {
-            let by_node = name == ByNode.name();
-            draft.mesh.expert_inner = if by_node { expert_ranks_in_node(given, draft) } else { 1 };
+            let tells_nodes = dispatcher(name).is_ok_and(|each| each.tells_nodes());
+            draft.mesh.expert_inner = if tells_nodes { expert_ranks_in_node(given, draft) } else { 1 };
             draft.dispatcher = name;
         },
         get: |candidate| candidate.dispatcher,
@@ -316,6 +320,11 @@ fn fewest_visited(model: &Model) -> usize {
         Mlp::Dense(_) => None,
     });
     visited.min().unwrap_or(0)
+}
+
+/// Whether the software has kernels that send a token to each rank once.
+fn has_kernels(given: &Given) -> bool {
+    given.question.stack.dispatch_multiprocessors.is_some()
 }
 
 /// Ranks of a node with different experts.

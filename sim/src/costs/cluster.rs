@@ -99,6 +99,29 @@ impl<'a> ClusterCosts<'a> {
         collective_traffic(kind, bytes, &placement, self.cluster.node_of(kind_of_node), time)
     }
 
+    /// The same of kernels for tokens: on their multiprocessors, `over_nodes` bytes through the NICs if a token comes to
+    /// each node once.
+    fn token_traffic(
+        &self,
+        (multiprocessors, over_nodes): (usize, Option<u64>),
+        (kind, bytes): (CollectiveKind, Bytes),
+        group: &Group,
+        time: Seconds,
+    ) -> Traffic {
+        let (kind_of_node, placement) = network::slowest(kind, bytes, &group.ranks, self.cluster);
+        let node = self.cluster.node_of(kind_of_node);
+        let of = |bytes, placement: &Placement| collective_traffic(kind, bytes, placement, node, time);
+        let through = match over_nodes.filter(|_| placement.nodes > 1) {
+            None => of(bytes, &placement),
+            Some(away) => {
+                let between = of(Bytes::new(away as f64), &placement).between;
+                Traffic { between, ..of(bytes, &placement.of_a_node()) }
+            }
+        };
+        let all = node.gpu.multiprocessors.value;
+        Traffic { multiprocessors: (multiprocessors as f64 / all as f64).min(1.0), ..through }
+    }
+
     fn collective(
         &self,
         op: Option<(&str, Pass)>,
@@ -108,11 +131,12 @@ impl<'a> ClusterCosts<'a> {
     ) -> Cost {
         let exchange = self.exchange_time(call, kind, bytes, group);
         let Some(cores) = self.cores() else {
-            let mut traffic = self.collective_traffic(kind, bytes, group, exchange);
-            if let CollectiveCall::TokenKernel { multiprocessors } = call {
-                let all = self.node(group.ranks[0]).gpu.multiprocessors.value;
-                traffic.multiprocessors = (multiprocessors as f64 / all as f64).min(1.0);
-            }
+            let traffic = match call {
+                CollectiveCall::TokenKernel { multiprocessors, over_nodes } => {
+                    self.token_traffic((multiprocessors, over_nodes), (kind, bytes), group, exchange)
+                }
+                _ => self.collective_traffic(kind, bytes, group, exchange),
+            };
             let load = Load::communication(traffic);
             return Cost { time: exchange, load, delivery: None };
         };

@@ -158,6 +158,11 @@ impl Placement {
         Self { ring_gap: Seconds::ZERO, ..self }
     }
 
+    /// The placement of those of the ranks that share a node.
+    pub(crate) fn of_a_node(&self) -> Self {
+        Self { ranks: self.ranks_per_node, nodes: 1, between: None, ..self.clone() }
+    }
+
     /// The narrowest link on a ring through all ranks: between nodes where there are several, inside them where a
     /// node has more than one rank.
     pub fn ring_bandwidth(&self) -> BytesPerSecond {

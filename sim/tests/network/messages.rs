@@ -56,7 +56,7 @@ fn tokens_by_a_kernel_by_hand() {
     let mut cluster = four_nodes();
     let check = |cluster: &Cluster, multiprocessors: usize, expected: f64| {
         let group = Group { axis: Axis::Expert, ranks: vec![0, 1, 2, 3], members: vec![0] };
-        let call = CollectiveCall::TokenKernel { multiprocessors };
+        let call = CollectiveCall::TokenKernel { multiprocessors, over_nodes: None };
         let work = QueryWork::Collective { kind: AllToAll, bytes: Bytes::new(40e6), call, group: &group };
         let cost = ClusterCosts::new(cluster).cost(&Query { rank: 0, op: None, work });
         close(cost.time, expected, &format!("{multiprocessors} multiprocessors"));
@@ -67,6 +67,28 @@ fn tokens_by_a_kernel_by_hand() {
     check(&cluster, 20, MESSAGE + 300.0); // 40 MB / 200 GB/s are 200 µs
     check(&cluster, 8, 500.0);
     check(&cluster, 4, 1000.0);
+}
+
+/// 40 MB of tokens come to each of 8 ranks on two nodes, where 24 MB come to a rank for its node: half of these leave it
+/// at 10 GB/s, while three quarters of the 40 MB are passed on at 100 GB/s.
+#[test]
+fn forwarded_tokens_by_hand() {
+    let cluster = four_nodes();
+    let check = |ranks: std::ops::Range<usize>, over_nodes: Option<u64>, bytes: f64, expected: f64| {
+        let ranks: Vec<usize> = ranks.collect();
+        let group = Group { axis: Axis::Expert, ranks, members: vec![0] };
+        let call = CollectiveCall::TokenKernel { multiprocessors: 8, over_nodes };
+        let work = QueryWork::Collective { kind: AllToAll, bytes: Bytes::new(bytes), call, group: &group };
+        let cost = ClusterCosts::new(&cluster).cost(&Query { rank: 0, op: None, work });
+        close(cost.time, expected, &format!("{over_nodes:?} {bytes}"));
+    };
+    check(0..8, Some(24_000_000), 40e6, MESSAGE + 20.0 + 1200.0);
+    // As many bytes from other nodes as from ranks: what an all-to-all takes.
+    check(0..8, Some(40_000_000), 40e6, MESSAGE + 20.0 + 2000.0);
+    // Few from other nodes: the links inside are the slower way.
+    check(0..8, Some(1_000_000), 40e6, MESSAGE + 300.0);
+    // On one node nothing comes from others.
+    check(0..4, Some(24_000_000), 40e6, MESSAGE + 300.0);
 }
 
 /// Over 40 ranks NCCL has one channel to a peer; only NICs that say what it carries are held to that.

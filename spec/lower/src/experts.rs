@@ -190,9 +190,9 @@ fn there(shape: &Shape, module: &'static str, moves: &[Move], weighed: Weighed) 
             copy.holding(std::mem::take(&mut gathered))
         }
         Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows).doing(Does::Arrange),
-        Move::Tokens { axis, bytes } => {
+        Move::Tokens { axis, bytes, over_nodes } => {
             gathered = bytes;
-            tokens_step(shape, module, axis, sent * bytes)
+            tokens_step(shape, module, axis, (sent * bytes, over_nodes.map(|bytes| sent * bytes)))
         }
         Move::Exchange { kind, axis, bytes } => {
             gathered = bytes;
@@ -207,7 +207,7 @@ fn back(shape: &Shape, module: &'static str, moves: &[Move]) -> Vec<Step> {
     let step = |each: &Move| match *each {
         Move::Copy { tokens, copies } => Step::streaming(module, copies, tokens).doing(Does::Arrange),
         Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows).doing(Does::Arrange),
-        Move::Tokens { axis, bytes } => tokens_step(shape, module, axis, bytes),
+        Move::Tokens { axis, bytes, over_nodes } => tokens_step(shape, module, axis, (bytes, over_nodes)),
         Move::Exchange { kind, axis, bytes } => {
             Step::collective(module, Move::reversed(kind), axis, bytes, Does::Route)
         }
@@ -216,10 +216,18 @@ fn back(shape: &Shape, module: &'static str, moves: &[Move]) -> Vec<Step> {
 }
 
 /// An exchange of tokens by the kernels that the stack has for it.
-fn tokens_step(shape: &Shape, module: &'static str, axis: Axis, bytes: Bytes) -> Step {
+fn tokens_step(
+    shape: &Shape,
+    module: &'static str,
+    axis: Axis,
+    (bytes, over_nodes): (Bytes, Option<Bytes>),
+) -> Step {
     let step = Step::collective(module, CollectiveKind::AllToAll, axis, bytes, Does::Route);
     match &shape.stack.dispatch_multiprocessors {
-        Some(count) => step.called(CollectiveCall::TokenKernel { multiprocessors: count.value }),
+        Some(count) => step.called(CollectiveCall::TokenKernel {
+            multiprocessors: count.value,
+            over_nodes: over_nodes.map(|bytes| bytes.get().ceil() as u64),
+        }),
         None => step,
     }
 }

@@ -26,6 +26,10 @@ impl Dispatcher for ByNode {
         "DeepSeek-AI 2024, DeepSeek-V3 (arXiv 2412.19437), section 3.2.2; github.com/deepseek-ai/DeepEP"
     }
 
+    fn tells_nodes(&self) -> bool {
+        true
+    }
+
     fn moves(&self, visits: &Visits) -> Vec<Move> {
         let nodes = visits.expert / visits.inner;
         let away = (visits.node_rows * visits.token.get()).ceil();

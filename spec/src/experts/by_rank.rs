@@ -1,8 +1,7 @@
 //! A token goes to each rank once, and is copied there for its experts.
 
 use super::{Dispatcher, Move, Visits};
-use crate::collective::CollectiveKind;
-use crate::program::Axis;
+use crate::units::Bytes;
 
 /// An exchange by special kernels, an all-gather among the ranks of an expert, then the copies.
 ///
@@ -24,13 +23,12 @@ impl Dispatcher for ByRank {
         "github.com/deepseek-ai/DeepEP, csrc/kernels/intranode.cu (get_dispatch_layout: is_token_in_rank)"
     }
 
+    fn needs_kernels(&self) -> bool {
+        true
+    }
+
     fn moves(&self, visits: &Visits) -> Vec<Move> {
-        let once = crate::units::Bytes::new((visits.rank_rows * visits.token.get()).ceil());
-        let joined = visits.expert_tensor as f64 * once;
-        let sent = (visits.expert > 1).then_some(Move::Tokens { axis: Axis::Expert, bytes: once });
-        let join =
-            Move::exchange(CollectiveKind::AllGather, Axis::ExpertTensor, visits.expert_tensor, joined);
-        let copies = visits.rows as f64 * visits.token;
-        sent.into_iter().chain(join).chain([Move::Copy { tokens: joined, copies }]).collect()
+        let once = Bytes::new((visits.rank_rows * visits.token.get()).ceil());
+        visits.by_kernels(once, None)
     }
 }

@@ -214,9 +214,12 @@ pub fn dispatcher(dispatcher: &dyn Dispatcher) -> String {
         Move::Exchange { kind, axis, bytes } => {
             Some(json!({ "collective": kind.name(), "axis": axis.name(), "bytes": bytes }))
         }
-        Move::Tokens { axis, bytes } => {
-            Some(json!({ "kernel": "tokens", "axis": axis.name(), "bytes": bytes }))
-        }
+        Move::Tokens { axis, bytes, over_nodes } => Some(match over_nodes {
+            None => json!({ "kernel": "tokens", "axis": axis.name(), "bytes": bytes }),
+            Some(over) => {
+                json!({ "kernel": "tokens", "axis": axis.name(), "bytes": bytes, "over_nodes": over })
+            }
+        }),
         Move::Copy { .. } | Move::Sort(_) => None,
     };
     print(json!({

@@ -276,8 +276,11 @@ fn node(
             match call {
                 CollectiveCall::Single => {}
                 CollectiveCall::Coalesced => set(COALESCED, Value::Bool(true)),
-                CollectiveCall::TokenKernel { multiprocessors } => {
+                CollectiveCall::TokenKernel { multiprocessors, over_nodes } => {
                     set(TOKEN_MULTIPROCESSORS, Value::Int64(*multiprocessors as i64));
+                    if let Some(bytes) = over_nodes {
+                        set(TOKEN_BYTES_OVER_NODES, Value::Int64(*bytes as i64));
+                    }
                 }
             }
             set("comm_size", Value::Int64(bytes.get() as i64));
@@ -329,6 +332,7 @@ const STREAM: &str = "stream";
 const KIND: &str = "collective";
 const COALESCED: &str = "coalesced";
 const TOKEN_MULTIPROCESSORS: &str = "token_multiprocessors";
+const TOKEN_BYTES_OVER_NODES: &str = "token_bytes_over_nodes";
 const BYTES: &str = "comm_bytes";
 const MULTIPROCESSOR_BOUND: &str = "multiprocessor_bound";
 const MEMORY_BOUND: &str = "memory_bound";

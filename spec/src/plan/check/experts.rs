@@ -1,10 +1,16 @@
 //! Which choices about experts are legal.
 
 use super::{Fault, bad};
-use crate::experts::{ByNode, ByRank, DISPATCHERS, Dispatcher, Load, Routing, dispatcher};
+use crate::experts::{DISPATCHERS, Dispatcher, Load, Routing, dispatcher};
 use crate::mesh::{Mesh, RankOrder};
 use crate::model::{Experts, GroupLimit, Mlp};
 use crate::plan::Plan;
+
+/// The names of the dispatchers that are so.
+fn names(are: impl Fn(&dyn Dispatcher) -> bool) -> String {
+    let names = DISPATCHERS.iter().filter(|each| are(**each)).map(|each| each.name());
+    names.collect::<Vec<_>>().join(", ")
+}
 
 impl Plan {
     /// Whether the experts of each block can be spread and routed as the plan says.
@@ -45,11 +51,11 @@ impl Plan {
 
     fn check_routing(&self) -> Result<(), Fault> {
         let Routing { dispatcher: name, capacity_factor, load, .. } = &self.experts;
-        if dispatcher(name).is_err() {
-            let known: Vec<&str> = DISPATCHERS.iter().map(|dispatcher| dispatcher.name()).collect();
-            return bad("experts.dispatcher", format!("`{name}`"), format!("known are {}", known.join(", ")));
-        }
-        if *name == ByRank.name() && self.stack.dispatch_multiprocessors.is_none() {
+        let Ok(dispatcher) = dispatcher(name) else {
+            let allowed = format!("known are {}", names(|_| true));
+            return bad("experts.dispatcher", format!("`{name}`"), allowed);
+        };
+        if dispatcher.needs_kernels() && self.stack.dispatch_multiprocessors.is_none() {
             let allowed =
                 format!("stack {} has no kernels that send a token to each rank once", self.stack.name);
             return bad("experts.dispatcher", format!("`{name}`"), allowed);
@@ -109,8 +115,9 @@ impl Plan {
     /// Whether the ranks that a dispatcher takes for those of a node are in one.
     fn check_nodes(&self, experts: &Experts, inner: usize) -> Result<(), Fault> {
         let key = "mesh.expert_inner";
-        if self.experts.dispatcher != ByNode.name() {
-            let allowed = format!("only dispatcher {} tells nodes apart", ByNode.name());
+        if !dispatcher(&self.experts.dispatcher).is_ok_and(|dispatcher| dispatcher.tells_nodes()) {
+            let allowed =
+                format!("only these dispatchers tell nodes apart: {}", names(|each| each.tells_nodes()));
             return if inner == 1 { Ok(()) } else { bad(key, inner.to_string(), allowed) };
         }
         let (gpus, expert_tensor) = (self.cluster.node.gpus.value, self.mesh.expert_tensor());

@@ -1,16 +1,19 @@
 //! How a row's experts are spread over ranks, and how tokens come to them.
 
 use super::{NoPlan, Run};
-use trainwright_spec::experts::Routing;
+use trainwright_spec::experts::{AllGather, AllToAll, Dispatcher, Routing, flexible};
 use trainwright_spec::mesh::Mesh;
 
-/// Dispatchers by the names that software gives them: where the experts of a layer are on several nodes, and on one.
-const DISPATCHERS: [(&str, [&str; 2]); 4] = [
-    ("alltoall", ["all-to-all"; 2]),
-    ("allgather", ["all-gather"; 2]),
-    ("deepep", ["by-node", "by-rank"]),
-    ("hybridep", ["by-node", "by-rank"]),
+/// Dispatchers by the names that software gives them.
+const DISPATCHERS: [(&str, Option<&dyn Dispatcher>); 4] = [
+    ("alltoall", Some(&AllToAll)),
+    ("allgather", Some(&AllGather)),
+    ("deepep", FLEXIBLE),
+    ("hybridep", FLEXIBLE),
 ];
+
+/// As the software has kernels for it and the experts are on several nodes or on one.
+const FLEXIBLE: Option<&dyn Dispatcher> = None;
 
 impl Run {
     /// Whether `dispatcher` is blank or a known name.
@@ -18,11 +21,17 @@ impl Run {
         self.dispatcher.is_empty() || DISPATCHERS.iter().any(|(name, _)| *name == self.dispatcher)
     }
 
-    /// Places the experts on a mesh whose nodes have `gpus_per_node` GPUs; returns how tokens come to them.
+    /// Places the experts on a mesh whose nodes have `gpus_per_node` GPUs; returns how tokens come to them, in software
+    /// that has kernels for tokens or not.
     ///
     /// # Errors
     /// `Unsupported` for an unknown dispatcher.
-    pub(super) fn place_experts(&self, mesh: &mut Mesh, gpus_per_node: usize) -> Result<Routing, NoPlan> {
+    pub(super) fn place_experts(
+        &self,
+        mesh: &mut Mesh,
+        gpus_per_node: usize,
+        has_kernels: bool,
+    ) -> Result<Routing, NoPlan> {
         let expert = self.ep.unwrap_or(1);
         mesh.expert = expert;
         mesh.expert_tensor = self.etp.or_else(|| {
@@ -33,7 +42,7 @@ impl Run {
             return Ok(Routing::default());
         }
         let known = DISPATCHERS.iter().find(|(name, _)| *name == self.dispatcher);
-        let Some((_, [over_nodes, in_node])) = known else {
+        let Some((_, dispatcher)) = known else {
             return Err(NoPlan::Unsupported(format!("`dispatcher` is `{}`", self.dispatcher)));
         };
         // Neighbouring expert ranks that share a node: the most that divide both.
@@ -41,11 +50,11 @@ impl Run {
             expert.is_multiple_of(*inner) && gpus_per_node.is_multiple_of(inner * mesh.expert_tensor())
         };
         let inner = (1..=expert.min(gpus_per_node)).rev().find(share_a_node).unwrap_or(1);
-        let name = if inner < expert { *over_nodes } else { *in_node };
-        if name == "by-node" {
+        let dispatcher = dispatcher.unwrap_or_else(|| flexible(has_kernels, inner < expert));
+        if dispatcher.tells_nodes() {
             mesh.expert_inner = inner;
         }
-        Ok(Routing { dispatcher: name.into(), ..Routing::default() })
+        Ok(Routing { dispatcher: dispatcher.name().into(), ..Routing::default() })
     }
 }
 
@@ -54,11 +63,11 @@ mod tests {
     use super::*;
 
     /// Ranks of an expert, neighbouring expert ranks of a node, and the dispatcher, of a row with 2 tensor ranks and 64
-    /// data ranks on nodes of 8 GPUs.
+    /// data ranks on nodes of 8 GPUs, with software that has kernels for tokens.
     fn placed(ep: usize, etp: Option<usize>, dispatcher: &str) -> (usize, usize, String) {
         let run = Run { ep: Some(ep), etp, dispatcher: dispatcher.into(), ..Run::default() };
         let mut mesh = Mesh::new(2, 1, 64);
-        let routing = run.place_experts(&mut mesh, 8).unwrap();
+        let routing = run.place_experts(&mut mesh, 8, true).unwrap();
         (mesh.expert_tensor(), mesh.expert_inner, routing.dispatcher)
     }
 
@@ -71,21 +80,21 @@ mod tests {
     }
 
     #[test]
-    fn deepep_goes_by_nodes_where_experts_are_on_several() {
+    fn deepep_forwards_where_experts_are_on_several_nodes() {
         // 8 GPUs of a node: 8 experts of one rank each, or 4 of two.
-        assert_eq!(placed(64, Some(1), "deepep"), (1, 8, "by-node".into()));
-        assert_eq!(placed(64, None, "hybridep"), (2, 4, "by-node".into()));
+        assert_eq!(placed(64, Some(1), "deepep"), (1, 8, "forwarded".into()));
+        assert_eq!(placed(64, None, "hybridep"), (2, 4, "forwarded".into()));
         assert_eq!(placed(8, Some(1), "hybridep"), (1, 1, "by-rank".into()));
         assert_eq!(placed(64, Some(1), "alltoall"), (1, 1, "all-to-all".into()));
+        let run = Run { ep: Some(64), etp: Some(1), dispatcher: "deepep".into(), ..Run::default() };
+        let without = run.place_experts(&mut Mesh::new(2, 1, 64), 8, false).unwrap();
+        assert_eq!(without.dispatcher, "by-node", "without kernels");
     }
 
     #[test]
-    fn every_dispatcher_of_the_table_is_known_and_others_are_refused() {
-        for name in DISPATCHERS.iter().flat_map(|(_, names)| names) {
-            assert!(trainwright_spec::experts::dispatcher(name).is_ok(), "{name}");
-        }
+    fn an_unknown_dispatcher_is_refused() {
         let run = Run { ep: Some(8), dispatcher: "pigeon".into(), ..Run::default() };
-        let refused = run.place_experts(&mut Mesh::new(1, 1, 8), 8).unwrap_err();
+        let refused = run.place_experts(&mut Mesh::new(1, 1, 8), 8, true).unwrap_err();
         assert_eq!(refused.to_string(), "`dispatcher` is `pigeon`");
     }
 }

@@ -83,7 +83,8 @@ impl Run {
         stack.sequence_parallel |= sequence_parallel;
         let model = self.model(&stack)?;
         let mut mesh = Mesh { context, ..Mesh::new(tensor, pipeline, data) };
-        let experts = self.place_experts(&mut mesh, cluster.node.gpus.value)?;
+        let kernels = stack.dispatch_multiprocessors.is_some();
+        let experts = self.place_experts(&mut mesh, cluster.node.gpus.value, kernels)?;
         mesh.shard = sharding.ranks;
         let mut blocks = stages(&model, stages_in_all, stack.cut, &self.notes);
         recompute.apply(&mut blocks);

@@ -8,7 +8,7 @@
 use super::{
     Attribute, BYTES, COALESCED, CORES, CROWDING, ChakraError, GlobalMetadata, KIND, MEMORY_BOUND,
     MEMORY_TRAFFIC, MODULE, MULTIPROCESSOR_BOUND, Node, NodeType, PASS, PICOSECONDS, STREAM,
-    TOKEN_MULTIPROCESSORS, Value,
+    TOKEN_BYTES_OVER_NODES, TOKEN_MULTIPROCESSORS, Value,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -279,7 +279,11 @@ fn call(node: &Node) -> CollectiveCall {
     let of_tokens =
         number(&node.attributes, TOKEN_MULTIPROCESSORS).and_then(|count| usize::try_from(count).ok());
     match (of_tokens, value(&node.attributes, COALESCED)) {
-        (Some(multiprocessors), _) if multiprocessors > 0 => CollectiveCall::TokenKernel { multiprocessors },
+        (Some(multiprocessors), _) if multiprocessors > 0 => {
+            let over_nodes =
+                number(&node.attributes, TOKEN_BYTES_OVER_NODES).map(|bytes| bytes.max(0) as u64);
+            CollectiveCall::TokenKernel { multiprocessors, over_nodes }
+        }
         (_, Some(Value::Bool(true))) => CollectiveCall::Coalesced,
         _ => CollectiveCall::Single,
     }

@@ -195,7 +195,7 @@ fn experts(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     coverage.express(&["experts.dispatcher", "experts.capacity_factor"]);
     let kind = match plan.experts.dispatcher.as_str() {
         "all-gather" => "allgather",
-        "by-node" | "by-rank" => "flex",
+        "by-node" | "by-rank" | "forwarded" => "flex",
         _ => "alltoall",
     };
     out.set("--moe-token-dispatcher-type", kind, "model.moe_token_dispatcher_type");

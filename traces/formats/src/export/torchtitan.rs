@@ -348,7 +348,7 @@ fn experts(plan: &Plan, coverage: &mut Coverage, out: &mut Parallelism) {
     );
     out.expert_tensor_parallel_degree = Some(tensor);
     let backend = match plan.experts.dispatcher.as_str() {
-        "by-node" | "by-rank" => "deepep",
+        "by-node" | "by-rank" | "forwarded" => "deepep",
         _ => "standard",
     };
     out.expert_parallel_comm_backend = Some(backend);

@@ -8,6 +8,7 @@ use super::arguments::{Arguments, quoted};
 use super::{Imported, Importer, Request, megatron_yaml};
 use crate::export::fields::has_experts;
 use trainwright_spec::error::SpecError;
+use trainwright_spec::experts::{dispatcher, flexible};
 use trainwright_spec::limits::{BUCKET, LAYERS, MULTIPLE, RANKS, SEQUENCES, TOKENS};
 use trainwright_spec::mesh::RankOrder;
 use trainwright_spec::plan::Plan;
@@ -149,10 +150,14 @@ fn experts(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), 
     if !has_experts(plan) {
         return Ok(());
     }
+    let in_node = (request.cluster.node.gpus.value / plan.mesh.expert_tensor()).max(1);
     plan.experts.dispatcher = match kind {
         "allgather" => "all-gather".into(),
         "alltoall" => "all-to-all".into(),
-        "flex" => "by-node".into(),
+        "flex" => {
+            let kernels = plan.stack.dispatch_multiprocessors.is_some();
+            flexible(kernels, plan.mesh.expert > in_node).name().into()
+        }
         other => {
             return Err(request.bad_text(
                 "--moe-token-dispatcher-type",
@@ -161,9 +166,8 @@ fn experts(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), 
             ));
         }
     };
-    if kind == "flex" {
-        let in_node = request.cluster.node.gpus.value / plan.mesh.expert_tensor();
-        plan.mesh.expert_inner = plan.mesh.expert.min(in_node.max(1));
+    if dispatcher(&plan.experts.dispatcher)?.tells_nodes() {
+        plan.mesh.expert_inner = plan.mesh.expert.min(in_node);
     }
     plan.experts.capacity_factor = capacity;
     Ok(())

@@ -9,6 +9,7 @@ use crate::export::{FLAVORS, NO_LIMIT, SCHEDULES as NAMES};
 use serde_json::Value;
 use trainwright_spec::data::Reshard;
 use trainwright_spec::error::SpecError;
+use trainwright_spec::experts::flexible;
 use trainwright_spec::limits::{LAYERS, RANKS, SEQUENCES, TOKENS};
 use trainwright_spec::model::{Model, preset};
 use trainwright_spec::plan::{Piece, Plan, Recompute, ScheduleChoice};
@@ -315,9 +316,12 @@ fn experts(tables: &Tables, plan: &mut Plan) -> Result<(), SpecError> {
     plan.mesh.expert = ranks;
     plan.mesh.expert_tensor = (ranks > 1 && tensor != plan.mesh.tensor).then_some(tensor);
     if backend.as_deref() == Some("deepep") {
-        plan.experts.dispatcher = "by-node".into();
-        let in_node = plan.cluster.node.gpus.value / plan.mesh.expert_tensor();
-        plan.mesh.expert_inner = ranks.min(in_node.max(1));
+        let in_node = (plan.cluster.node.gpus.value / plan.mesh.expert_tensor()).max(1);
+        let dispatcher = flexible(plan.stack.dispatch_multiprocessors.is_some(), ranks > in_node);
+        plan.experts.dispatcher = dispatcher.name().into();
+        if dispatcher.tells_nodes() {
+            plan.mesh.expert_inner = ranks.min(in_node);
+        }
     }
     Ok(())
 }
