@@ -19,6 +19,23 @@ const SOFTWARE: &str = "Megatron-LM";
 /// Libraries of devices that run compiled programs only.
 const COMPILED: [&str; 2] = ["xla", "neuron"];
 
+/// What submissions to a suite of benchmarks have in common where they say nothing else.
+struct Suite {
+    /// How their `source` begins.
+    source: &'static str,
+    /// The framework of those that name one.
+    framework: &'static str,
+    /// The number format of those that state one, where the GPU has it.
+    precision: Precision,
+}
+
+/// Of the 18 submissions of language models in `training.csv` all are in fp8, and run NVIDIA's container of NeMo.
+const SUITES: [Suite; 1] = [Suite {
+    source: "MLPerf Training",
+    framework: "NVIDIA NeMo Framework",
+    precision: Precision::Fp8,
+}];
+
 /// What `notes` say of software that computes in single precision unless told otherwise, as Megatron does.
 pub(super) const NO_16_BITS: &str = "no fp16/bf16 flag";
 
@@ -130,6 +147,22 @@ impl Run {
     /// The catalog's stack of the row's software at its date: the first name in `framework` that it has, that of a library below
     /// others last.
     fn named_stack(&self) -> Option<Stack> {
+        let named = self.stack_by_framework();
+        let is_general = |stack: &Stack| stack.stands_in_for.contains(&PlanFamily::Replicas);
+        match self.suite() {
+            Some(suite) if named.as_ref().is_none_or(is_general) => {
+                Stack::from_framework(suite.framework, false, &self.date).or(named)
+            }
+            _ => named,
+        }
+    }
+
+    /// The suite of benchmarks that the run is a submission to.
+    fn suite(&self) -> Option<&'static Suite> {
+        SUITES.iter().find(|suite| self.source.starts_with(suite.source))
+    }
+
+    fn stack_by_framework(&self) -> Option<Stack> {
         match self.framework.as_str() {
             "" => Stack::from_framework(&self.source, true, &self.date).or_else(|| {
                 Stack::from_framework(SOFTWARE, false, &self.date).filter(|_| !self.is_compiled())
@@ -225,6 +258,9 @@ impl Run {
                 false => [Precision::Bf16, Precision::Fp16],
             };
             let has = |precision| gpu.peak.contains_key(&precision);
+            if let Some(suite) = self.suite().filter(|suite| has(suite.precision)) {
+                return Ok(suite.precision);
+            }
             return Ok(if has(usual[0]) { usual[0] } else { usual[1] });
         }
         let known = Precision::ALL.into_iter().find(|precision| precision.name() == self.precision);
