@@ -30,11 +30,8 @@ struct Suite {
 }
 
 /// Of the 18 submissions of language models in `training.csv` all are in fp8, and run NVIDIA's container of NeMo.
-const SUITES: [Suite; 1] = [Suite {
-    source: "MLPerf Training",
-    framework: "NVIDIA NeMo Framework",
-    precision: Precision::Fp8,
-}];
+const SUITES: [Suite; 1] =
+    [Suite { source: "MLPerf Training", framework: "NVIDIA NeMo Framework", precision: Precision::Fp8 }];
 
 /// What `notes` say of software that computes in single precision unless told otherwise, as Megatron does.
 pub(super) const NO_16_BITS: &str = "no fp16/bf16 flag";
