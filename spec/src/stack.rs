@@ -58,6 +58,9 @@ pub struct Stack {
     /// Size of the elements on which separate kernels of a norm work; that of activations if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub norm_element: Option<Sourced<Bytes>>,
+    /// Whether these wider elements are the quotient's alone, which is cast to them and back.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub norm_casts_quotient: bool,
     /// Cross entropy: one kernel that reads the logits once and never stores fp32 probabilities, or several.
     #[serde(default = "Fusion::separate", skip_serializing_if = "Fusion::is_separate")]
     pub cross_entropy: Fusion,
@@ -65,6 +68,10 @@ pub struct Stack {
     /// the logits that they came from.
     #[serde(default, skip_serializing_if = "is_default")]
     pub loss_copies_logits: bool,
+    /// Whether the separate kernels of a cross entropy are PyTorch's own, whose backward holds the gradients of the
+    /// log-probabilities and of the fp32 logits at once, beside the log-probabilities.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub loss_by_autograd: bool,
     /// Whether the gradient of the logits is written over them, so that a fused cross entropy needs no memory for it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub loss_in_place: bool,
@@ -150,7 +157,7 @@ pub struct Stack {
     /// Whether a table's models without gates are trained with dropout; they are if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drops_out: Option<bool>,
-    /// The meaning of a table's blank `recompute`; `none` if not given.
+    /// The meaning of a table's blank `recompute`; not known if not given, and `none` stands in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usual_recompute: Option<String>,
     /// The meaning of a table's `ddp`; `none` if not given.

@@ -131,5 +131,7 @@ fn cross_entropy(shape: &Shape, local_vocabulary: usize) -> Part {
     exchange(&mut forward);
     exchange(&mut forward);
     forward.push(Step::streaming("loss divide", wide, wide));
-    Part { forward, backward: vec![Step::streaming("loss", wide, logits)], kept: wide, ..Part::default() }
+    let gradients = if shape.stack.loss_by_autograd { 2.0 * wide } else { Bytes::ZERO };
+    let backward = vec![Step::streaming("loss", wide, logits).holding(gradients)];
+    Part { forward, backward, kept: wide, ..Part::default() }
 }

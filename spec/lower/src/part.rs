@@ -16,6 +16,8 @@ pub(crate) struct Part {
     pub backward: Vec<Step>,
     /// What forward keeps for backward.
     pub kept: Bytes,
+    /// What of it its forward makes; the rest is its input.
+    pub made: Bytes,
     /// The pieces that it belongs to: what it does when one of them is computed again.
     pub again: Vec<Again>,
     /// Elements of its weights that are also kept quantised.

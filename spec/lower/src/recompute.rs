@@ -90,7 +90,7 @@ pub(crate) fn kept_in_forward(index: usize, part: &Part, recompute: Recompute) -
             let dropped = part.chosen(recompute.pieces()).map(|again| again.dropped);
             dropped.fold(part.kept, |kept, dropped| kept - dropped)
         }
-        Recompute::Full if index == 0 => part.kept,
+        Recompute::Full if index == 0 => part.kept - part.made,
         Recompute::Full => Bytes::ZERO,
     }
 }

@@ -6,7 +6,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Kernel, Work};
 use trainwright_spec::sourced::Sourced;
-use trainwright_spec::stack::{AttentionKernel, Stack};
+use trainwright_spec::stack::{AttentionKernel, Fusion, Stack};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// GPT-2 of 12 blocks on two H100, which are two tensor ranks or two data ranks. Eight sequences of 64 tokens.
@@ -184,4 +184,38 @@ fn a_fused_softmax_takes_scores_of_16_bits_only() {
     let [fused, unfused] = [AttentionKernel::FusedSoftmax, AttentionKernel::Unfused];
     assert_eq!(moved(fused, Precision::Tf32), moved(unfused, Precision::Tf32));
     assert!(moved(fused, Precision::Fp16) < moved(unfused, Precision::Fp16));
+}
+
+/// Norms of separate kernels keep their quotient beside their input. Of a block that is computed again only its input is kept,
+/// whatever its first norm makes: the final norm's quotient is left.
+#[test]
+fn a_block_that_is_computed_again_keeps_its_input_alone() {
+    let kept = |norms, casts, stage: &str| {
+        let mut plan = plan("pytorch-eager", 2, Precision::Bf16);
+        plan.stack.norms = norms;
+        plan.stack.norm_casts_quotient = casts;
+        plan.stages = vec![stage.parse().unwrap()];
+        plan_memory(&plan)[0].activations.get()
+    };
+    let check = |stage, expected: f64| {
+        for casts in [false, true] {
+            let more = kept(Fusion::Separate, casts, stage) - kept(Fusion::Fused, casts, stage);
+            assert_eq!(more / (64.0 * 768.0 * 2.0), expected, "{stage}, {casts}");
+        }
+    };
+    check("12 none", 2.0 * 12.0 + 1.0);
+    check("12 full", 1.0);
+    check("5 full, 7 none", 2.0 * 7.0 + 1.0);
+}
+
+/// Two more fp32 tensors of 64 tokens and 50,257 words in the backward pass of PyTorch's cross entropy.
+#[test]
+fn a_cross_entropy_of_autograd_holds_two_gradients() {
+    let held = |by_autograd| {
+        let mut plan = plan("pytorch-eager", 2, Precision::Bf16);
+        plan.stack.loss_by_autograd = by_autograd;
+        plan_memory(&plan)[0].temporaries.get()
+    };
+    let words = plan("pytorch-eager", 2, Precision::Bf16).model.vocab as f64;
+    assert_eq!(held(true) - held(false), 2.0 * 4.0 * 64.0 * words);
 }

@@ -13,7 +13,7 @@ use trainwright_spec::calibration::ranges::Distribution;
 use trainwright_spec::calibration::residuals::Quantity;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::flops::AttentionCount;
-use trainwright_spec::plan::Plan;
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::stack::MemoryReport;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -58,6 +58,13 @@ fn predict(
     calibration.apply(&mut plan.cluster, &mut plan.stack);
     let (longest, capacity) = forecast(&plan)?;
     let prediction = of_padded(run, completed, &plan, longest)?;
+    let recomputed = recomputed(run, &plan).filter(|_| prediction.outcome == Outcome::OutOfMemory);
+    let used = recomputed.unwrap_or(prediction.used_memory_gb);
+    let mut remark = completed.remark(run, &plan);
+    if recomputed.is_some() {
+        let text = "fits only with recomputation, which the row does not state";
+        remark = Some(remark.map_or(text.into(), |remark| format!("{remark}; {text}")));
+    }
     // A range does not rest on runs of the run's source.
     let without = run.family();
     let known = |quantity| calibration.distribution(quantity, &prediction.traits, Some(&without));
@@ -76,12 +83,35 @@ fn predict(
             .or(calibration.band.map(|band| (band.low, band.high))),
         memory_band: memory.as_ref().map(|known| ends(known, Quantity::Memory)),
         places: [place(&time, time_ratio), place(&memory, prediction.memory_ratio(run))],
-        fits_with: memory
-            .as_ref()
-            .map(|known| known.fraction_below(capacity.get() / 1e9 / prediction.used_memory_gb)),
-        remark: completed.remark(run, &plan),
+        fits_with: memory.as_ref().map(|known| known.fraction_below(capacity.get() / 1e9 / used)),
+        outcome: if recomputed.is_some() { Outcome::Fits } else { prediction.outcome },
+        remark,
         ..prediction
     })
+}
+
+/// The memory in GB of the fullest GPU where all blocks are computed again, if row and software leave open what is, and they
+/// fit then.
+///
+/// A run that leaves its recomputation open runs out of memory only if each way to complete it does.
+fn recomputed(run: &Run, plan: &Plan) -> Option<f64> {
+    if !run.recompute.is_empty() || plan.stack.usual_recompute.is_some() {
+        return None;
+    }
+    let full = |stage: &StageBlocks| StageBlocks(vec![Recompute::Full; stage.0.len()]);
+    let plan = Plan { stages: plan.stages.iter().map(full).collect(), ..plan.clone() };
+    let (used, _, fits) = use_of_memory(&plan);
+    fits.then_some(used.get() / 1e9)
+}
+
+/// What the fullest GPU uses, what it has, and whether everything fits.
+fn use_of_memory(plan: &Plan) -> (Bytes, Bytes, bool) {
+    let memory = plan_memory(plan);
+    let full = fullest(plan, &memory);
+    let used = memory[full].total();
+    let capacity = plan.node(full).gpu.memory.value;
+    let fits = used <= capacity && node_memory(plan, &memory).is_none_or(|node| node.fits());
+    (used, capacity, fits)
 }
 
 /// The forecast of a run whose samples are padded, given that of microbatches of the longest ones: these set its memory, those of a
@@ -116,11 +146,7 @@ fn forecast(plan: &Plan) -> Result<(Prediction, Bytes), NoPlan> {
     let step = Seconds::from(forecast.step_time);
     let percent = |part| 100.0 * (Seconds::from(part) / step);
     let memory = plan_memory(plan);
-    let full = fullest(plan, &memory);
-    let used = memory[full].total();
-    let node = node_memory(plan, &memory);
-    let capacity = plan.node(full).gpu.memory.value;
-    let fits = used <= capacity && node.is_none_or(|node| node.fits());
+    let (used, capacity, fits) = use_of_memory(plan);
     let at_peak = at_peak(plan);
     let in_its_unit = |bytes: Bytes| if plan.stack.prints_gib { bytes.as_gib() } else { bytes.get() / 1e9 };
     let between_steps = matches!(plan.stack.memory_report, MemoryReport::BetweenSteps { .. });

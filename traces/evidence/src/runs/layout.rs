@@ -3,7 +3,7 @@
 use super::assumptions::{Completed, Kind};
 use super::{NoPlan, Run};
 use trainwright_lower::memory::plan_memory;
-use trainwright_spec::plan::Plan;
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 
 /// Microbatches of a step without pipeline, and for each of its stages; of runs whose data ranks share the weights.
 ///
@@ -15,6 +15,9 @@ const MICROBATCHES_OF_SHARDED_WEIGHTS: usize = 1;
 
 /// Tokens of a microbatch of which neither it nor the batch is stated: assumed; larger ones speed up no product.
 const TOKENS: usize = 16_384;
+
+/// What notes say of a plan whose recomputation a tuner chose stage by stage.
+const TUNED_BY_STAGE: [&str; 2] = ["per-stage plan", "ckpt"];
 
 /// Ranks of the largest replica that is tried.
 const LARGEST_REPLICA: usize = 4096;
@@ -43,7 +46,45 @@ pub(super) fn settle(completed: &mut Completed) -> Result<(), NoPlan> {
         _ => {}
     }
     settle_batch(completed);
+    settle_tuned(completed);
     Ok(())
+}
+
+/// A blank `recompute` of a run whose notes say that a tuner chose it stage by stage: the fewest blocks of each stage in full with
+/// which its rank fits, all of them where none fits.
+fn settle_tuned(completed: &mut Completed) {
+    let run = &completed.run;
+    if !run.recompute.is_empty() || !TUNED_BY_STAGE.iter().all(|words| run.notes.contains(words)) {
+        return;
+    }
+    let Ok(plan) = run.plan() else { return };
+    // Stages of one rank share its memory; the rule below takes them one by one.
+    if plan.stages.len() != plan.mesh.pipeline {
+        return;
+    }
+    let blocks: Vec<usize> = plan.stages.iter().map(|stage| stage.0.len()).collect();
+    let mut recomputed = vec![0usize; blocks.len()];
+    loop {
+        let choices = recomputed.iter().zip(&blocks);
+        let stages = choices.map(|(full, all)| {
+            let of = |place| if place < *full { Recompute::Full } else { Recompute::None };
+            StageBlocks((0..*all).map(of).collect())
+        });
+        let trial = Plan { stages: stages.collect(), ..plan.clone() };
+        let room = plan.cluster.node.gpu.memory.value;
+        let memory = plan_memory(&trial);
+        let lacks = |stage: &usize| memory[*stage].total() > room && recomputed[*stage] < blocks[*stage];
+        let lacking: Vec<usize> = (0..blocks.len()).filter(lacks).collect();
+        if lacking.is_empty() {
+            break;
+        }
+        lacking.into_iter().for_each(|stage| recomputed[stage] += 1);
+    }
+    let cells: Vec<String> =
+        recomputed.iter().zip(&blocks).map(|(full, all)| format!("{full}/{}", (*all).max(1))).collect();
+    completed.run.recompute = format!("full {}", cells.join(" "));
+    let text = format!("`recompute` {} of the stages' blocks in full: the fewest that fit", cells.join(", "));
+    completed.assume(Kind::Memory, text);
 }
 
 /// A blank number of GPUs is the product of the axes.
