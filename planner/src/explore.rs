@@ -17,7 +17,7 @@ mod search_summary;
 mod seeds;
 mod space_size;
 
-pub(crate) use branch_and_bound::{Explored, Goal, Seen};
+pub(crate) use branch_and_bound::{Explored, Goal, Looks, Seen};
 pub(crate) use candidate_trial::{Trial, simulate, unless_stopped};
 pub(crate) use search_space::SearchSpace;
 pub(crate) use search_summary::search_summary;

@@ -9,7 +9,7 @@ mod tests;
 
 use crate::cost::CachedCosts;
 use crate::explain::{alternatives, finalists, front, infeasible};
-use crate::explore::{Goal, SearchSpace, Seen, search_summary};
+use crate::explore::{Goal, Looks, SearchSpace, Seen, search_summary};
 use crate::question::{Breadth, Pins, Question};
 use crate::space::{OFFLOAD, tried_offload};
 use crate::verdict::{Found, KEPT, PlannerError, Progress, Ranked, Verdict};
@@ -159,7 +159,9 @@ fn plan_in_order(
     let unplanned = || clock.ends_first_plan();
     let goal = match clock.seeks_first_plan() && seeds.iter().all(|seed| seed.time().is_none()) {
         // However long it takes, until a plan fits.
-        true => Goal { looks: Some(usize::MAX), tight_up_to: 0, ..Goal::fastest(1, &unplanned) },
+        true => {
+            Goal { looks: Looks::UpToFirstFit(usize::MAX), tight_up_to: 0, ..Goal::fastest(1, &unplanned) }
+        }
         false if clock.is_limited() => Goal::fastest(scope.proved, &searched).in_time(),
         false => Goal::fastest(scope.proved, &searched),
     };

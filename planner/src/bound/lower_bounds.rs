@@ -40,10 +40,13 @@ impl<'a> LowerBounds<'a> {
         pipeline_bound(&self.model, candidate) * (1.0 - ROUNDING)
     }
 
-    /// What the passes of a step take at least in their order, in a candidate with this one's layout and pipeline.
-    pub fn passes_in_order(&self, candidate: &Candidate, plan: &Plan) -> Seconds {
+    /// What the passes of a step take at least in their order, in a candidate with this one's layout and pipeline; a time that
+    /// reaches `most` is enough.
+    pub fn passes_in_order(&self, candidate: &Candidate, plan: &Plan, most: Option<Seconds>) -> Seconds {
         let messages = MessagePath::of(&self.model, plan);
-        let ordered = OrderedWork::of(&self.model, &self.orders, candidate, &messages, Seconds::ZERO);
+        let enough = |passes: Seconds| most.is_some_and(|most| passes * (1.0 - ROUNDING) >= most);
+        let around = (&messages, Seconds::ZERO);
+        let ordered = OrderedWork::of(&self.model, &self.orders, candidate, around, &enough);
         let in_order = ordered.map_or(Seconds::ZERO, |ordered| ordered.time(Seconds::ZERO, None));
         pipeline_bound(&self.model, candidate).max(in_order)
     }
@@ -69,7 +72,8 @@ impl<'a> LowerBounds<'a> {
         }
         let around = around_passes(model, candidate, &state);
         let messages = MessagePath::of(model, plan);
-        let ordered = OrderedWork::of(model, &self.orders, candidate, &messages, around);
+        let is_enough = |in_order: Seconds| enough(step(in_order));
+        let ordered = OrderedWork::of(model, &self.orders, candidate, (&messages, around), &is_enough);
         let in_order = ordered.as_ref().map_or(Seconds::ZERO, |ordered| ordered.time(Seconds::ZERO, None));
         let pipeline = pipeline_bound(model, candidate).max(in_order).max(sent);
         let bound = step(pipeline);

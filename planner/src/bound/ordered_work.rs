@@ -2,7 +2,7 @@
 
 use super::longest_paths::Passes;
 use super::message_path::MessagePath;
-use super::pass_order::{Blocks, Line, OrderBound, Parts};
+use super::pass_order::{Blocks, Line, Order, OrderBound, Parts};
 use crate::candidate::Candidate;
 use crate::cost::{CostModel, LayerCost, ModelCost, PipelineKey, SharedCache, enough_microbatches};
 use crate::space::recompute_choices;
@@ -45,13 +45,14 @@ pub(super) struct OrderedWork {
 }
 
 impl OrderedWork {
-    /// `None` if the order costs nothing, or steps do not wait for each other.
+    /// `None` if the order costs nothing, or steps do not wait for each other. The means that take long to make are left out if the
+    /// others give a time that is `enough`.
     pub fn of(
         model: &CostModel,
         known: &KnownOrders,
         candidate: &Candidate,
-        messages: &MessagePath,
-        around: Seconds,
+        (messages, around): (&MessagePath, Seconds),
+        enough: &dyn Fn(Seconds) -> bool,
     ) -> Option<Self> {
         if !candidate.schedule().flushes() || candidate.mesh.pipeline == 1 {
             return None;
@@ -78,12 +79,18 @@ impl OrderedWork {
         let order = known.bounds.get_or(((candidate.schedule, shape), parts), || {
             let lists = model.pipelines.lists(candidate.schedule, shape);
             let passes = known.passes(model, candidate, shape);
-            Arc::new(OrderBound::of(&lists, passes.as_deref(), shape.stages(), blocks.count(), parts))
+            let (stages, blocks) = (shape.stages(), blocks.count());
+            Arc::new(OrderBound::of(Order { lists, passes, stages, blocks, parts }))
         });
         let work = model.of(candidate).least_time(question);
         let schedule = candidate.schedule();
         let rank_of = |stage: usize| schedule.rank_of(stage, shape);
-        Some(Self { lines: order.lines(&blocks, message, &rank_of), work, rest, around })
+        let lines = order.lines_through_stages(&blocks, message, &rank_of);
+        let mut ordered = Self { lines, work, rest, around };
+        if !enough(ordered.time(Seconds::ZERO, None)) {
+            ordered.lines.extend(order.lines_of_splits(&blocks, message, &rank_of));
+        }
+        Some(ordered)
     }
 
     /// A time that no step is below whose microbatches take `more` work than the least, and whose ranks have no more than `caps` blocks

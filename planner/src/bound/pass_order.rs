@@ -21,6 +21,7 @@
 //! ```
 
 use super::longest_paths::{Counts, Passes};
+use std::sync::{Arc, OnceLock};
 use trainwright_spec::schedule::ideal::PassTimes;
 use trainwright_spec::schedule::{Action, ActionKind, ActionLists};
 use trainwright_spec::units::Seconds;
@@ -132,37 +133,63 @@ impl Line {
 }
 
 /// Means of a schedule's paths: how often the stages' passes count.
-#[derive(Debug, Clone)]
 pub(super) struct OrderBound {
-    means: Vec<Counts>,
+    /// Of the paths through each stage.
+    through_stages: Vec<Counts>,
+    /// Of longest paths of splits, which take long to make: made when they are first asked for.
+    of_splits: OnceLock<Vec<Counts>>,
+    order: Order,
+}
+
+/// What means of a schedule's paths are made of.
+pub(super) struct Order {
+    pub lists: Arc<ActionLists>,
+    /// `None` if some wait for each other.
+    pub passes: Option<Arc<Passes>>,
+    pub stages: usize,
+    pub blocks: usize,
+    pub parts: Parts,
 }
 
 impl OrderBound {
-    /// For lists, their passes if those do not wait for each other, and this many stages and blocks.
-    pub fn of(
-        lists: &ActionLists,
-        passes: Option<&Passes>,
-        stages: usize,
-        blocks: usize,
-        parts: Parts,
-    ) -> Self {
-        let times = parts.times();
-        let paths = paths(lists, stages);
-        let mut means = vec![mean(&paths, &vec![1.0; paths.len()], stages)];
-        if let Some(weights) = equalising(&paths, stages, times) {
-            means.push(mean(&paths, &weights, stages));
+    pub fn of(order: Order) -> Self {
+        let paths = paths(&order.lists, order.stages);
+        let mut through_stages = vec![mean(&paths, &vec![1.0; paths.len()], order.stages)];
+        if let Some(weights) = equalising(&paths, order.stages, order.parts.times()) {
+            through_stages.push(mean(&paths, &weights, order.stages));
         }
-        if let Some(passes) = passes {
-            let anywhere = Free::anywhere(stages, blocks);
-            let on_its_rank = Free::on_its_rank(lists, stages, blocks, parts.ends());
-            means.extend([anywhere, on_its_rank].map(|free| longest(passes, &free, parts)));
-        }
-        Self { means }
+        Self { through_stages, of_splits: OnceLock::new(), order }
     }
 
-    /// What each mean says, where messages take so long and stages are on these ranks.
-    pub fn lines(&self, blocks: &Blocks, message: Seconds, rank_of: &dyn Fn(usize) -> usize) -> Vec<Line> {
-        self.means.iter().map(|mean| line(mean, blocks, message, rank_of)).collect()
+    /// What the means of the paths through each stage say, where messages take so long and stages are on these ranks.
+    pub fn lines_through_stages(
+        &self,
+        blocks: &Blocks,
+        message: Seconds,
+        rank_of: &dyn Fn(usize) -> usize,
+    ) -> Vec<Line> {
+        self.through_stages.iter().map(|mean| line(mean, blocks, message, rank_of)).collect()
+    }
+
+    /// What the means of longest paths say.
+    pub fn lines_of_splits(
+        &self,
+        blocks: &Blocks,
+        message: Seconds,
+        rank_of: &dyn Fn(usize) -> usize,
+    ) -> Vec<Line> {
+        let means = self.of_splits.get_or_init(|| self.order.longest());
+        means.iter().map(|mean| line(mean, blocks, message, rank_of)).collect()
+    }
+}
+
+impl Order {
+    fn longest(&self) -> Vec<Counts> {
+        let Self { lists, passes, stages, blocks, parts } = self;
+        let Some(passes) = passes else { return Vec::new() };
+        let anywhere = Free::anywhere(*stages, *blocks);
+        let on_its_rank = Free::on_its_rank(lists, *stages, *blocks, parts.ends());
+        [anywhere, on_its_rank].map(|free| longest(passes, &free, *parts)).into()
     }
 }
 
@@ -406,10 +433,13 @@ mod tests {
 
     fn bound(schedule: &dyn Schedule, shape: PipelineShape, blocks: &Blocks) -> f64 {
         let parts = Parts::of(blocks, Seconds::ZERO);
-        let lists = schedule.lists(shape);
-        let passes = Passes::of(&lists, shape.stages());
-        let bound = OrderBound::of(&lists, passes.as_ref(), shape.stages(), blocks.count(), parts);
-        let lines = bound.lines(blocks, Seconds::ZERO, &|stage| schedule.rank_of(stage, shape));
+        let lists = Arc::new(schedule.lists(shape));
+        let passes = Passes::of(&lists, shape.stages()).map(Arc::new);
+        let (stages, blocks_in_all) = (shape.stages(), blocks.count());
+        let bound = OrderBound::of(Order { lists, passes, stages, blocks: blocks_in_all, parts });
+        let rank_of = |stage: usize| schedule.rank_of(stage, shape);
+        let mut lines = bound.lines_through_stages(blocks, Seconds::ZERO, &rank_of);
+        lines.extend(bound.lines_of_splits(blocks, Seconds::ZERO, &rank_of));
         lines.into_iter().map(|line| line.time(None).get()).fold(0.0, f64::max)
     }
 

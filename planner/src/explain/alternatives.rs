@@ -4,15 +4,16 @@ use super::bottleneck::limited_by;
 use super::expected_choices::{Choice, expected_choices};
 use crate::candidate::Candidate;
 use crate::cost::CostModel;
-use crate::explore::{Explored, Goal, SearchSpace, Trial, simulate, unless_stopped};
-use crate::stages::{RankMemoryUse, stage};
+use crate::explore::{Explored, Goal, Looks, SearchSpace, Seen, Trial, simulate, unless_stopped};
+use crate::stages::{RankMemoryUse, Staged, stage};
 use crate::verdict::{Alternative, PlannerError, Ranked};
 use rayon::prelude::*;
 use trainwright_sim::{Detail, Stop, time_forecast_until};
-use trainwright_spec::plan::Recompute;
+use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// How many candidates with a choice are solved, by increasing lower bound, when the search solved none of them.
+/// How many candidates with a choice are solved, by increasing lower bound, when the search solved none of them; and how many
+/// are simulated when it simulated none.
 const LOOKS: usize = 4;
 
 /// What became of the expected choices that the best plan did not make; of as many as the time suffices for.
@@ -52,8 +53,13 @@ fn judge(
                 infeasible_state: None,
             }
         }
-        None if seen().any(|seen| seen.trial.simulated().is_some()) => Looked::default(),
-        None => look(space, choice, seen().next().is_none(), out_of_time)?,
+        None => {
+            let trials = simulate_dropped(space, seen(), out_of_time)?;
+            match trials.is_empty() && seen().all(|seen| seen.trial.simulated().is_none()) {
+                true => look(space, choice, seen().next().is_none(), out_of_time)?,
+                false => Looked { trials, infeasible_state: None },
+            }
+        }
     };
     let known = seen().map(|seen| &seen.trial).filter(|_| choice.recompute.is_none());
     let trials: Vec<&Trial> = known.chain(&looked.trials).collect();
@@ -86,6 +92,30 @@ fn does_not_fit(who_needs: &str, needs: Bytes, has: Bytes) -> String {
     format!("does not fit: {who_needs} {:.1} of {:.1} GiB", needs.as_gib(), has.as_gib())
 }
 
+/// Simulates plans that the search dropped by their bounds: those with the lowest bounds that may be faster than the fastest that
+/// it simulated.
+fn simulate_dropped<'a>(
+    space: &SearchSpace,
+    seen: impl Iterator<Item = &'a Seen> + Clone,
+    out_of_time: Stop,
+) -> Result<Vec<Trial>, PlannerError> {
+    let fastest = seen.clone().filter_map(Seen::time).min().map(Seconds::from);
+    let dropped = seen.filter_map(|seen| match &seen.trial {
+        Trial::TooSlow(stages) => {
+            let plan = seen.candidate.plan(space.question(), stages.clone());
+            Some((space.bound_of(&seen.candidate, &plan), seen.candidate, plan))
+        }
+        Trial::Simulated { .. } | Trial::OutOfMemory(_) | Trial::Undecided => None,
+    });
+    let mut dropped: Vec<(Seconds, Candidate, Plan)> =
+        dropped.filter(|(bound, ..)| fastest.is_none_or(|fastest| *bound < fastest)).collect();
+    dropped.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
+    let simulated = |(bound, candidate, plan): (Seconds, Candidate, Plan)| {
+        simulate(Staged::Plan(Box::new(plan), bound), space.model(), &candidate, out_of_time).transpose()
+    };
+    dropped.into_iter().take(LOOKS).filter_map(simulated).collect()
+}
+
 /// What another look at the candidates with a choice finds.
 #[derive(Default)]
 struct Looked {
@@ -106,7 +136,7 @@ fn look(
         keep: 1,
         layouts: &*choice.layouts,
         candidates: &*choice.candidates,
-        looks: Some(LOOKS),
+        looks: Looks::UpTo(LOOKS),
         tight_up_to: usize::MAX,
         out_of_time,
     };

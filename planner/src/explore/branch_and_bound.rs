@@ -21,6 +21,9 @@ use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 /// depend on the number of threads.
 const BATCH: usize = 64;
 
+/// How many candidates are solved side by side at first, twice as many each time: the times of the first drop others.
+const FIRST_SOLVED: usize = 8;
+
 /// How many bounds weigh as much as a simulation.
 const BOUNDS: usize = 16;
 
@@ -30,6 +33,17 @@ const LAYOUTS: usize = 1024;
 /// How many candidates whose activations do not fit are remembered.
 const REMEMBERED: usize = 64;
 
+/// How many candidates a search solves at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looks {
+    /// As many as there are until nothing that is left can be better.
+    Unlimited,
+    /// So many, unless nothing can be better before.
+    UpTo(usize),
+    /// So many, or as many as there are up to the first that fits.
+    UpToFirstFit(usize),
+}
+
 /// Where a search leads.
 pub(crate) struct Goal<'a> {
     /// How many plans are sought.
@@ -38,9 +52,8 @@ pub(crate) struct Goal<'a> {
     pub layouts: &'a (dyn Fn(&Candidate) -> bool + Sync),
     /// Which of their candidates.
     pub candidates: &'a (dyn Fn(&Candidate) -> bool + Sync),
-    /// How many candidates are solved at most, ending with the first that fits; `None` if the search goes on until nothing
-    /// can be better.
-    pub looks: Option<usize>,
+    /// How many candidates are solved.
+    pub looks: Looks,
     /// With more ranks than this that have the same weights, candidates are solved by their closed-form bound: what a tight one
     /// takes grows with these ranks, to seconds for tens of thousands, and nothing interrupts it.
     pub tight_up_to: usize,
@@ -55,7 +68,7 @@ impl<'a> Goal<'a> {
             keep,
             layouts: &|_| true,
             candidates: &|_| true,
-            looks: None,
+            looks: Looks::Unlimited,
             tight_up_to: usize::MAX,
             out_of_time,
         }
@@ -208,6 +221,7 @@ impl SearchSpace<'_> {
         kept.truncate(goal.keep);
         let mut explored = Explored { seen: seeds, ..Explored::default() };
         let mut heap: BinaryHeap<Branch> = BinaryHeap::new();
+        let mut solves = FIRST_SOLVED;
         loop {
             let last = kept.get(goal.keep - 1).map(|time| Seconds::from(*time));
             let most = last.into_iter().chain(below).reduce(Seconds::min);
@@ -220,7 +234,7 @@ impl SearchSpace<'_> {
                     _ => {}
                 }
             }
-            let batch = self.next_batch(&mut heap, most, goal);
+            let batch = self.next_batch(&mut heap, most, solves, goal);
             if batch.is_empty() && unbounded.is_empty() {
                 explored.ended = true;
                 break;
@@ -229,7 +243,7 @@ impl SearchSpace<'_> {
                 .into_par_iter()
                 .map_init(|| self.any_plan(), |plan, branch| self.step(branch, goal, &known, most, plan))
                 .collect();
-            let mut fits = false;
+            let (mut fits, mut solved) = (false, 0);
             for step in steps? {
                 match step {
                     Step::Opened(branches, infeasible) => {
@@ -249,8 +263,12 @@ impl SearchSpace<'_> {
                             kept.truncate(goal.keep);
                         }
                         explored.seen.push(*seen);
+                        solved += 1;
                     }
                 }
+            }
+            if solved == solves {
+                solves = BATCH.min(2 * solves);
             }
             let left = heap.len() + unbounded.len();
             explored.bound = self.bound_so_far(&explored, &heap, &unbounded);
@@ -259,7 +277,11 @@ impl SearchSpace<'_> {
                 bound: explored.bound,
                 ..Progress::of("partitions", total - total.min(left), total)
             });
-            let looked = goal.looks.is_some_and(|looks| fits || explored.seen.len() >= looks);
+            let looked = match goal.looks {
+                Looks::Unlimited => false,
+                Looks::UpTo(looks) => explored.seen.len() >= looks,
+                Looks::UpToFirstFit(looks) => fits || explored.seen.len() >= looks,
+            };
             if looked || (goal.out_of_time)() {
                 break;
             }
@@ -376,8 +398,8 @@ impl SearchSpace<'_> {
         let positions = all.of_pipeline(branch.position as usize);
         let first = all.at(positions.start);
         first.apply_to(plan);
-        let passes = self.bounds.passes_in_order(&first, plan);
         let (outlook, room) = (self.model().outlook(layout), self.mean_room(layout));
+        let passes = self.bounds.passes_in_order(&first, plan, most.map(|most| most / outlook.time));
         let known: Vec<&Candidate> = known.iter().filter(|known| known.layout() == *layout).collect();
         let (mut branches, mut infeasible) = (Vec::new(), Vec::new());
         for position in positions {
@@ -400,12 +422,20 @@ impl SearchSpace<'_> {
         Step::Opened(branches, infeasible)
     }
 
-    /// The branches with the lowest bounds, as many as are worked on side by side; empty if no bound is below `most`.
-    fn next_batch(&self, heap: &mut BinaryHeap<Branch>, most: Option<Seconds>, goal: &Goal) -> Vec<Branch> {
+    /// The branches with the lowest bounds, as many as are worked on side by side, with no more than `solves` candidates that are
+    /// solved; empty if no bound is below `most`.
+    fn next_batch(
+        &self,
+        heap: &mut BinaryHeap<Branch>,
+        most: Option<Seconds>,
+        solves: usize,
+        goal: &Goal,
+    ) -> Vec<Branch> {
         let mut batch = Vec::new();
-        let mut work = 0;
-        let enough = if goal.looks.is_some() { BOUNDS } else { BATCH * BOUNDS };
+        let (mut work, mut solved) = (0, 0);
+        let enough = if goal.looks == Looks::Unlimited { BATCH * BOUNDS } else { BOUNDS };
         while work < enough
+            && solved < solves
             && let Some(branch) = heap.peek()
             && most.is_none_or(|most| branch.bound < most)
         {
@@ -415,6 +445,7 @@ impl SearchSpace<'_> {
                 Part::Tight => true,
             };
             work += if is_solved { BOUNDS } else { 1 };
+            solved += usize::from(is_solved);
             batch.extend(heap.pop());
         }
         batch

@@ -164,7 +164,9 @@ impl SearchSpace<'_> {
         let candidate = &seen.candidate;
         let (plan, time, estimate) = match &seen.trial {
             Trial::Simulated { plan, expected, estimate } => (plan.as_ref().clone(), *expected, *estimate),
-            Trial::TooSlow(stages) if candidate.virtual_stages > 1 => {
+            Trial::TooSlow(stages)
+                if candidate.virtual_stages > 1 || every_split(stages, FEW_SPLITS).is_some() =>
+            {
                 (candidate.plan(self.question(), stages.clone()), UNKNOWN, Seconds::ZERO)
             }
             Trial::TooSlow(_) | Trial::OutOfMemory(_) | Trial::Undecided => return None,

@@ -4,7 +4,7 @@
 //! stages as fit; if possible with groups that lie alike in all nodes, so that few ranks have to be simulated. A search that
 //! starts with them has a plan whenever it is stopped, and drops what is worse from its start.
 
-use super::branch_and_bound::{FEW_COPIES, Goal, Seen};
+use super::branch_and_bound::{FEW_COPIES, Goal, Looks, Seen};
 use super::search_space::SearchSpace;
 use crate::candidate::Candidate;
 use crate::verdict::{PlannerError, Progress};
@@ -96,7 +96,7 @@ impl SearchSpace<'_> {
             keep: 1,
             layouts: &|layout| likely.contains(layout),
             candidates: &|candidate| wanted(candidate, &mut plan.clone()),
-            looks: Some(LOOKS),
+            looks: Looks::UpToFirstFit(LOOKS),
             tight_up_to,
             out_of_time,
         };

@@ -6,7 +6,7 @@ mod small_questions;
 use super::node_orders::node_orders;
 use super::plan;
 use crate::candidate::Candidate;
-use crate::explore::{Explored, Goal, SearchSpace, Seen, Trial};
+use crate::explore::{Explored, Goal, Looks, SearchSpace, Seen, Trial};
 use crate::question::Question;
 use crate::risk::{MemoryLimit, Order, Outlook};
 use crate::space::recompute_choices;
@@ -56,7 +56,7 @@ fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
                 assert!(bound <= tight, "{candidate:?}: {bound}, and a tight one of {tight}");
                 // Of all states of its pipeline, and of it by its order of passes.
                 let pipeline = outlook.expected(space.bounds.pipeline(candidate));
-                let passes = space.bounds.passes_in_order(candidate, plan);
+                let passes = space.bounds.passes_in_order(candidate, plan, None);
                 let in_order = outlook.expected(space.bounds.with_update(passes, candidate, plan));
                 assert!(pipeline <= bound, "{candidate:?}: {pipeline} of the pipeline, {bound} of it");
                 assert!(
@@ -149,7 +149,7 @@ fn the_search_finds_what_solving_everything_finds_or_faster_stages() {
                 keep: KEPT,
                 layouts: &all,
                 candidates: &all,
-                looks: None,
+                looks: Looks::Unlimited,
                 tight_up_to: usize::MAX,
                 out_of_time: &never,
             };

@@ -6,7 +6,7 @@
 
 use super::{divisions_of_model, fits, question, with_adapters};
 use crate::candidate::Candidate;
-use crate::explore::{Goal, SearchSpace, Seen};
+use crate::explore::{Goal, Looks, SearchSpace, Seen};
 use crate::question::Question;
 use crate::search::{Scope, plan_within};
 use crate::verdict::Verdict;
@@ -156,7 +156,7 @@ fn check(model: &str, cluster: &str, gib: f64, job: [usize; 2], improves: bool) 
         keep: 1,
         layouts: &|_| true,
         candidates: &|_| true,
-        looks: None,
+        looks: Looks::Unlimited,
         tight_up_to: usize::MAX,
         out_of_time: &|| false,
     };
