@@ -20,6 +20,8 @@ use std::cmp::Reverse;
 const WORK: usize = 4_000_000;
 /// The most steps of one search.
 const MOST_STEPS: usize = 4_000;
+/// By which part a step may be worse at the beginning.
+const THRESHOLD: f64 = 0.2;
 /// How long a node that is down is taken to be so.
 const DOWN: u64 = 1 << 40;
 
@@ -230,22 +232,28 @@ impl Problem<'_> {
         let (mut value, mut best) = best.expect("there is a sequence for the longest duration");
         let steps = (WORK / (instance.jobs.len() * kinds.len()).max(1)).min(MOST_STEPS);
         let mut random = ChaCha8Rng::seed_from_u64(0);
-        for _ in 0..if free.is_empty() { 0 } else { steps } {
-            let mut next = best.clone();
+        let (mut current, mut energy) = (best.clone(), value);
+        for step in 0..if free.is_empty() { 0 } else { steps } {
+            let mut next = current.clone();
             let place = random.random_range(first.len()..next.order.len());
+            let other = random.random_range(first.len()..next.order.len());
             let job = next.order[place];
-            let choices = instance.jobs[job].choices.len();
             match random.random_range(0..3) {
-                0 => next.choices[job] = random.random_range(0..choices),
-                1 => next.order.swap(place, random.random_range(first.len()..best.order.len())),
+                0 => next.choices[job] = random.random_range(0..instance.jobs[job].choices.len()),
+                1 => next.order.swap(place, other),
                 _ => {
                     next.order.remove(place);
-                    next.order.insert(random.random_range(first.len()..best.order.len()), job);
+                    next.order.insert(other, job);
                 }
             }
             let found = score(&next);
-            if !value.is_below(&found) {
-                (value, best) = (found, next);
+            // Worse ones are kept, too, up to a threshold that falls to zero, as in `improve`.
+            let threshold = 1.0 + THRESHOLD * (1.0 - step as f64 / steps as f64);
+            if found.0[0] <= energy.0[0] && found.0[1] <= energy.0[1] * threshold {
+                (energy, current) = (found, next);
+                if energy.is_below(&value) {
+                    (value, best) = (energy, current.clone());
+                }
             }
         }
         let schedule = Schedule::with_gpus(&instance, place(&instance, &best, &nodes));

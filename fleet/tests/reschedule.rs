@@ -181,8 +181,9 @@ fn slow(old: &Instance, seen: &Observed, restart: u64) -> u64 {
 }
 
 #[test]
-fn small_fleets_go_on_as_well_as_they_can() {
+fn small_fleets_go_on_nearly_as_well_as_they_can() {
     let mut random = ChaCha8Rng::seed_from_u64(5);
+    let mut optima = 0;
     for case in 0..60 {
         let mut duration = || random.random_range(10..90_u64);
         let sizes: Vec<Vec<(usize, u64)>> = (0..4)
@@ -202,6 +203,14 @@ fn small_fleets_go_on_as_well_as_they_can() {
         );
         let (seen, restart) = (log(&fleet, &rows).unwrap(), random.random_range(0..20));
         let new = reschedule(&fleet, Objective::Makespan, &seen, restart).unwrap();
-        assert_eq!(new.answer.schedule.makespan(), slow(&fleet, &seen, restart), "case {case}");
+        let (found, least) = (new.answer.schedule.makespan(), slow(&fleet, &seen, restart));
+        assert!(new.answer.bound <= least as f64, "case {case}: a bound above {least} s");
+        assert!(
+            least <= found && found as f64 <= 1.05 * least as f64,
+            "case {case}: {found} s, least {least} s"
+        );
+        optima += usize::from(found == least);
     }
+    println!("{optima} of 60 makespans are the least");
+    assert!(optima >= 55, "{optima} of 60 makespans are the least");
 }
