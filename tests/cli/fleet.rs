@@ -105,8 +105,8 @@ fn measured_speeds_stand_in_for_forecasts() {
 fn a_log_gives_a_new_schedule_from_its_last_time_on() {
     let folder = prepared();
     folder.write("log.csv", LOG);
-    // Half of a's 900 s took 900 s: another 900 s are left where it runs. On 16 GPUs it would take 1200 · ½ · … of the measured
-    // 600 s: twice that is 1200, half of it 600, and a restart of 120 s: 720 s. b may begin 900 s from now.
+    // Half of a's 900 s took 900 s, so that another 900 s are left where it runs. On 16 GPUs half of 2 · 600 s is left, and a
+    // restart of 120 s: 720 s. b may begin 900 s from now.
     let answer = json(&folder, "fleet measured.toml --cluster dgx-a100:2 --observed log.csv --json");
     assert_eq!((&answer["now_s"], &answer["schedule"]["makespan_s"]), (&900.into(), &2100.into()));
     let ends: Vec<u64> =
