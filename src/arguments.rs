@@ -2,6 +2,7 @@
 
 mod data;
 mod fleet;
+mod fleet_online;
 mod generate;
 mod kernel;
 mod load;
@@ -21,6 +22,7 @@ mod what_if;
 
 pub use data::DataArguments;
 pub use fleet::FleetArguments;
+pub use fleet_online::FleetOnlineArguments;
 pub use generate::{GenerateArguments, SampleArguments};
 pub use kernel::KernelArguments;
 pub use load::LoadArguments;
@@ -112,6 +114,8 @@ pub enum Command {
     ServePlan(Box<ServePlanArguments>),
     /// Schedule several jobs on one cluster: the plan, the GPUs and the start of each
     Fleet(Box<FleetArguments>),
+    /// Run jobs that arrive over time on one cluster under online policies, by measured speeds
+    FleetOnline(Box<FleetOnlineArguments>),
     /// Forecast a step of reinforcement learning (GRPO, PPO and relatives), and find the layouts and GPUs of its phases
     Rl(Box<RlArguments>),
     /// Serve requests with a model on this machine's cores, scheduled as an inference engine does

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod export;
 pub mod fit;
 pub mod fleet;
+pub mod fleet_online;
 pub mod generate;
 pub mod goodput;
 pub mod import;
@@ -58,6 +59,7 @@ pub fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::ServePlan(arguments) => serve_plan::run(&arguments),
         Command::Fleet(arguments) => fleet::run(&arguments),
+        Command::FleetOnline(arguments) => fleet_online::run(&arguments),
         Command::Rl(arguments) => rl::run(&arguments),
         Command::ServeBench(arguments) => serve_bench::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),

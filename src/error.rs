@@ -11,6 +11,7 @@ use trainwright_evidence::serving::ServingTableError;
 use trainwright_executor::{Fault, RunError};
 use trainwright_fleet::instance::FleetError;
 use trainwright_fleet::jobs::JobFileError;
+use trainwright_fleet::online::OnlineError;
 use trainwright_formats::chakra::ChakraError;
 use trainwright_formats::kineto::KinetoError;
 use trainwright_formats::nccl_tests::LogError;
@@ -149,6 +150,9 @@ pub enum CliError {
     /// Jobs that cannot be scheduled.
     #[error(transparent)]
     Fleet(#[from] FleetError),
+    /// A trace of jobs that cannot be run.
+    #[error(transparent)]
+    FleetOnline(#[from] OnlineError),
     /// A run that does not begin, or ends early.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -217,6 +221,7 @@ impl CliError {
             CliError::Stragglers(StragglerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::NoCandidate { .. }) => Outcome::NothingFits,
+            CliError::FleetOnline(OnlineError::NeverFits { .. }) => Outcome::NothingFits,
             CliError::Fleet(FleetError::NeverFits { .. } | FleetError::Deadline { .. }) => {
                 Outcome::NothingFits
             }

@@ -7,6 +7,7 @@ pub mod curves;
 pub mod doctor;
 pub mod fit;
 pub mod fleet;
+pub mod fleet_online;
 pub mod forecast;
 pub mod generation;
 pub mod goodput;

@@ -1,4 +1,5 @@
-//! A table of measured speeds, which stands in for forecasts: `profile,gpus,steps_per_s` and, for several kinds of nodes, `node`.
+//! A table of measured speeds, which stands in for forecasts: `profile,gpus,steps_per_s` and, for several kinds of nodes, `node`;
+//! with `nodes` a row holds for GPUs that are spread over so many nodes.
 
 use serde::Deserialize;
 
@@ -12,9 +13,15 @@ pub struct Throughput {
     pub node: Option<String>,
     /// On how many GPUs.
     pub gpus: usize,
+    /// On how many nodes these are; `None`: on as few as have them.
+    #[serde(default)]
+    pub nodes: Option<usize>,
     /// Its speed; zero: it does not run there.
     pub steps_per_s: f64,
 }
+
+/// The most rows of a table.
+pub const MOST_ROWS: usize = 1_000_000;
 
 /// The rows of a table.
 ///
@@ -26,9 +33,15 @@ pub fn read(text: &str) -> Result<Vec<Throughput>, String> {
     for (index, row) in reader.deserialize::<Throughput>().enumerate() {
         let row =
             row.map_err(|error| format!("line {}: {}", index + 2, error.to_string().replace('\n', " ")))?;
+        let line = index + 2;
         if row.gpus == 0 || !(0.0..=1e12).contains(&row.steps_per_s) {
-            let line = index + 2;
             return Err(format!("line {line}: gpus should be 1 or more, steps_per_s from 0 to 1e12"));
+        }
+        if row.nodes.is_some_and(|nodes| nodes == 0 || nodes > row.gpus) {
+            return Err(format!("line {line}: nodes should be from 1 to gpus"));
+        }
+        if rows.len() == MOST_ROWS {
+            return Err(format!("line {line}: there are more than {MOST_ROWS} rows"));
         }
         rows.push(row);
     }

@@ -2,12 +2,15 @@
 
 use crate::arguments::FleetArguments;
 use crate::error::{CliError, Outcome};
+use crate::inputs;
 use crate::inputs::fleet::{Fleet, fleet};
 use crate::output;
 use crate::render::fleet as page;
 use crate::render::json;
 use trainwright_fleet::check::check;
 use trainwright_fleet::instance::Instance;
+use trainwright_fleet::observed;
+use trainwright_fleet::reschedule::reschedule;
 use trainwright_fleet::schedule::{Placed, Schedule};
 use trainwright_fleet::uncertain::makespans;
 use trainwright_fleet::{Answer, Effort, solve};
@@ -22,10 +25,16 @@ use trainwright_spec::units::Seconds;
 pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
     let files = [("--svg", &arguments.svg), ("--png", &arguments.png)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
-    let fleet = fleet(arguments)?;
+    let mut fleet = fleet(arguments)?;
     let effort = Effort { factor: arguments.effort, time: arguments.time_limit.map(Seconds::new) };
     let objective = arguments.objective();
-    let answer = solve(&fleet.instance, objective, effort)?;
+    let (answer, now) = match &arguments.observed {
+        None => (solve(&fleet.instance, objective, effort)?, None),
+        Some(path) => {
+            let (answer, now) = again(&mut fleet, path, arguments)?;
+            (answer, Some(now))
+        }
+    };
     if let Err(fault) = check(&fleet.instance, &answer.schedule) {
         panic!("a schedule breaks a rule: {fault}");
     }
@@ -40,6 +49,7 @@ pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
         answer: &answer,
         samples: &samples,
         other_nodes: &other_nodes,
+        now,
     };
     if let Some(folder) = &arguments.out {
         write_plans(folder, &fleet, &answer)?;
@@ -52,6 +62,24 @@ pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
         output::print(&page.text())?;
     }
     Ok(Outcome::Done)
+}
+
+/// The schedule from the last time of a log on, and this time. The fleet becomes that of the jobs that have not ended.
+fn again(fleet: &mut Fleet, path: &str, arguments: &FleetArguments) -> Result<(Answer, u64), CliError> {
+    let observed = observed::read(&inputs::text(Some("--observed"), path)?, &fleet.instance);
+    let observed =
+        observed.map_err(|reason| CliError::NoAnswer { reason: format!("--observed: {path}: {reason}") })?;
+    let new = reschedule(&fleet.instance, arguments.objective(), &observed, arguments.restart)?;
+    fleet.groups = new.jobs.iter().map(|job| fleet.groups[*job]).collect();
+    fleet.instance = new.instance;
+    fleet.plans.clear();
+    for (jobs, word) in [(&new.kept, "runs on"), (&new.moved, "moves")] {
+        for job in jobs {
+            let plan = &mut fleet.instance.jobs[*job].choices[0].plan;
+            *plan = format!("{plan} ({word})");
+        }
+    }
+    Ok((new.answer, observed.now))
 }
 
 /// The answers with one node more and one less of each kind, with the same choices of each job: name, nodes, answer.

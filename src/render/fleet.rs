@@ -23,6 +23,8 @@ pub struct Page<'a> {
     pub samples: &'a [u64],
     /// Answers with other numbers of nodes.
     pub other_nodes: &'a [OtherNodes],
+    /// The time of a log from which times count, in seconds; `None` without a log.
+    pub now: Option<u64>,
 }
 
 /// The answer with another number of nodes.
@@ -48,6 +50,9 @@ impl Page<'_> {
             instance.gpus(),
             self.objective.name()
         );
+        if let Some(now) = self.now {
+            text += &format!("Times count from the last one of the log, {now} s.\n\n");
+        }
         let entries: Vec<&Placed> = schedule.order().iter().map(|job| &schedule.placed[*job]).collect();
         text += &Table::of(&entries)
             .left("job", |entry| &instance.jobs[entry.job].name)
@@ -278,6 +283,7 @@ impl Page<'_> {
         json!({
             "cluster": self.fleet.cluster.name,
             "gpus": instance.gpus(),
+            "now_s": self.now,
             "objective": self.objective.name(),
             "value": answer.score.value(),
             "bound": answer.bound,

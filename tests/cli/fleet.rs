@@ -45,6 +45,9 @@ weight = 3
 /// These speeds.
 pub const SPEEDS: &str = "profile,gpus,steps_per_s\nnet,1,1\nnet,2,1.8\nnet,8,4\nnet,16,6\n";
 
+/// `a` runs on 8 GPUs of the first node, and is half as fast as it was measured.
+pub const LOG: &str = "time_s,event,name,value\n0,start,a,8@0\n900,progress,a,0.5\n";
+
 fn json(folder: &Folder, arguments: &str) -> Value {
     let ran = folder.run(arguments);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments}");
@@ -96,6 +99,40 @@ fn measured_speeds_stand_in_for_forecasts() {
     // On one GPU each: 3600 s and 1800 + 7200 s; nothing is cheaper than 3 GPU-hours.
     let answer = json(&folder, "fleet measured.toml --cluster dgx-a100:2 --objective cost --price 2 --json");
     assert_eq!(answer["schedule"]["cost_usd"], 6.0);
+}
+
+#[test]
+fn a_log_gives_a_new_schedule_from_its_last_time_on() {
+    let folder = prepared();
+    folder.write("log.csv", LOG);
+    // Half of a's 900 s took 900 s, so that another 900 s are left where it runs. On 16 GPUs half of 2 · 600 s is left, and a
+    // restart of 120 s: 720 s. b may begin 900 s from now.
+    let answer = json(&folder, "fleet measured.toml --cluster dgx-a100:2 --observed log.csv --json");
+    assert_eq!((&answer["now_s"], &answer["schedule"]["makespan_s"]), (&900.into(), &2100.into()));
+    let ends: Vec<u64> =
+        answer["jobs"].as_array().unwrap().iter().map(|job| job["end_s"].as_u64().unwrap()).collect();
+    assert_eq!(ends, [720, 2100]);
+    assert!(answer["jobs"][0]["plan"].as_str().unwrap().ends_with("(moves)"));
+    // Moving costs more than it brings.
+    let line = "fleet measured.toml --cluster dgx-a100:2 --observed log.csv --restart 400 --json";
+    let answer = json(&folder, line);
+    assert_eq!(answer["jobs"][0]["end_s"], 900);
+    assert!(answer["jobs"][0]["plan"].as_str().unwrap().ends_with("(runs on)"));
+    for (text, expected) in [
+        (
+            "time_s,event,name,value\n0,start,a,3@0\n",
+            "--observed: log.csv: line 2: `value` is \"3@0\"; the job has plans for ",
+        ),
+        (
+            "time_s,event\n0,begin\n",
+            "`event` is \"begin\"; it should be start, progress, stop, end, down, up or now",
+        ),
+    ] {
+        folder.write("log.csv", text);
+        let ran = folder.run("fleet measured.toml --cluster dgx-a100:2 --observed log.csv");
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
+        assert!(ran.stderr.contains(expected) && ran.stderr.lines().count() == 1, "{}", ran.stderr);
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod extremes;
 #[cfg(target_os = "linux")]
 mod files;
 mod fleet;
+mod fleet_online;
 mod generate;
 #[cfg(unix)]
 mod gpu_script;

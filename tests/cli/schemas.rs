@@ -69,6 +69,8 @@ const ANSWERS: &[(i32, &str)] = &[
     (3, "serve-plan --model llama-3-70b --cluster dgx-a100 --rate 20 --ttft 1 --tpot 1"),
     (0, "fleet jobs.toml --cluster dgx-a100 --what-if"),
     (0, "fleet measured.toml --cluster dgx-a100:2 --objective deadlines --price 2"),
+    (0, "fleet measured.toml --cluster dgx-a100:2 --observed log.csv"),
+    (0, "fleet-online arrivals.csv --throughputs speeds.csv --nodes dgx-a100:2x8"),
     (0, "rl --model llama-3.2-1b --cluster dgx-h100 --prompts 8 --rollouts 4 --response 512"),
     (
         0,
@@ -103,6 +105,8 @@ fn prepared() -> Folder {
     folder.write("jobs.toml", crate::fleet::JOBS);
     folder.write("measured.toml", crate::fleet::MEASURED);
     folder.write("speeds.csv", crate::fleet::SPEEDS);
+    folder.write("log.csv", crate::fleet::LOG);
+    folder.write("arrivals.csv", crate::fleet_online::ARRIVALS);
     let header = "id,quality,layers,hidden,heads,vocab,seq_len,gpu,gpus,tp,pp,micro_batch,global_batch,framework,\
                   measured_step_time_s,measured_peak_memory_gb,outcome\n";
     let row = |id: &str, gpus: usize, tensor: usize, step: f64| {

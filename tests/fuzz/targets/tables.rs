@@ -1,14 +1,22 @@
 //! Tables of measured runs, kernels, collectives and requests.
 
-use super::{CSV, Target, fate, reader, rows};
+use super::{CSV, Target, fate, of_text, reader, rows};
 use crate::files;
 use trainwright_evidence::forecasts::forecasts;
 use trainwright_evidence::kernels::KernelTable;
 use trainwright_evidence::peers;
 use trainwright_evidence::runs::Table;
 use trainwright_evidence::serving::ServingTable;
+use trainwright_fleet::instance::{Choice, FleetJob, Instance, NodeKind};
+use trainwright_fleet::objective::Objective;
+use trainwright_fleet::online::audit::audit;
+use trainwright_fleet::online::speeds::Speeds;
+use trainwright_fleet::online::{Question, simulate_all, trace};
+use trainwright_fleet::policies::POLICIES;
+use trainwright_fleet::{observed, reschedule::reschedule, throughputs};
 use trainwright_spec::calibration::Calibration;
 use trainwright_spec::library::Library;
+use trainwright_spec::units::Seconds;
 
 /// The tables of kernels in the repository.
 const KERNELS: [&str; 10] = [
@@ -36,7 +44,63 @@ pub fn targets() -> Vec<Target> {
             &[],
             |bytes| fate(peers::read(bytes)),
         ),
+        Target {
+            inputs: 500,
+            ..of_text("fleet-arrivals", arrivals, CSV, &["weight", "restart_s"], run_jobs)
+        },
+        of_text("fleet-throughputs", || vec![speeds()], CSV, &["node"], |text| fate(throughputs::read(text))),
+        Target { inputs: 500, ..of_text("fleet-observed", logs, CSV, &["stop", "up", "now"], go_on) },
     ]
+}
+
+fn speeds() -> String {
+    "profile,gpus,nodes,steps_per_s\np,1,1,1\np,2,1,1.9\np,2,2,1.7\np,4,2,3\n".into()
+}
+
+fn arrivals() -> Vec<String> {
+    vec!["job,arrival_s,profile,gpus,steps,min_gpus,max_gpus\na,0,p,2,100,1,4\nb,5.5,p,4,300,4,4\nc,70,p,1,40,1,2\n".into()]
+}
+
+/// Steps of all jobs at most, and the latest arrival, that are simulated here: more are allowed, and take long.
+const MOST_STEPS: f64 = 1e5;
+
+fn run_jobs(text: &str) -> Result<(), String> {
+    let jobs = trace::read(text)?;
+    let kinds = [NodeKind { name: "n".into(), nodes: 2, gpus: 2 }];
+    let speeds = Speeds::new(&throughputs::read(&speeds()).unwrap(), &kinds);
+    let (round, restart) = (Seconds::new(60.0), Seconds::new(30.0));
+    let question = Question { kinds: &kinds, jobs: &jobs, speeds: &speeds, round, restart };
+    let restarts = |job: &trace::Arrival| job.restart.map_or(0.0, Seconds::get);
+    if jobs.iter().map(|job| job.steps + restarts(job)).sum::<f64>() > MOST_STEPS {
+        return Ok(());
+    }
+    let outcomes = simulate_all(&question, &POLICIES).map_err(|error| error.to_string())?;
+    outcomes.iter().for_each(|outcome| assert_eq!(audit(&question, outcome), Ok(())));
+    Ok(())
+}
+
+fn logs() -> Vec<String> {
+    vec![
+        "time_s,event,name,value\n0,start,a,2@0\n5,progress,a,0.25\n9,down,0,\n9,start,b,1@1\n20,end,b,\n"
+            .into(),
+    ]
+}
+
+fn go_on(text: &str) -> Result<(), String> {
+    let choice =
+        |gpus, duration| Choice { kind: 0, gpus, duration, cost: 1.0, spread: vec![], plan: "p".into() };
+    let job = |name: &str| FleetJob {
+        name: name.into(),
+        choices: vec![choice(1, 50), choice(2, 30)],
+        release: 0,
+        deadline: Some(100),
+        weight: 1.0,
+        after: vec![],
+    };
+    let kinds = vec![NodeKind { name: "n".into(), nodes: 2, gpus: 2 }];
+    let fleet = Instance { kinds, jobs: vec![job("a"), job("b"), job("c")], contiguous: true };
+    let seen = observed::read(text, &fleet)?;
+    fate(reschedule(&fleet, Objective::Makespan, &seen, 10))
 }
 
 fn runs() -> Vec<Vec<u8>> {

@@ -1,0 +1,57 @@
+//! An independent check of an outcome: it reads the question and the outcome and nothing that made it.
+
+use super::{Outcome, Question, Segment};
+
+/// Seconds and steps that differ by less than this part are equal: sums of many numbers are not exact.
+const SAME: f64 = 1e-6;
+
+/// The first rule that an outcome breaks, in words.
+///
+/// # Errors
+/// A GPU that two jobs hold at once; a job that starts before it arrives, holds GPUs of two kinds at once, ends before its last
+/// segment, or whose segments, less a restart each, do not make its steps.
+pub fn audit(question: &Question, outcome: &Outcome) -> Result<(), String> {
+    let gpus: usize = question.kinds.iter().map(|kind| kind.nodes * kind.gpus).sum();
+    let mut of_gpu: Vec<Vec<&Segment>> = vec![Vec::new(); gpus];
+    let mut of_job: Vec<Vec<&Segment>> = vec![Vec::new(); question.jobs.len()];
+    for segment in &outcome.segments {
+        of_job[segment.job].push(segment);
+        for gpu in &segment.gpus {
+            of_gpu.get_mut(*gpu).ok_or_else(|| format!("there is no GPU {gpu}"))?.push(segment);
+        }
+    }
+    let name = |job: usize| question.jobs[job].name.as_str();
+    for (gpu, list) in of_gpu.iter_mut().enumerate() {
+        list.sort_by(|one, other| one.from.get().total_cmp(&other.from.get()));
+        if let Some(pair) = list.windows(2).find(|pair| pair[1].from.get() < pair[0].to.get()) {
+            return Err(format!("{} and {} are both on GPU {gpu}", name(pair[0].job), name(pair[1].job)));
+        }
+    }
+    for (job, (list, of)) in of_job.iter_mut().zip(question.jobs).enumerate() {
+        list.sort_by(|one, other| one.from.get().total_cmp(&other.from.get()));
+        let done = &outcome.jobs[job];
+        let (Some(first), Some(last)) = (list.first(), list.last()) else {
+            return Err(format!("{} never runs", of.name));
+        };
+        if first.from.get() < of.arrival.get() || first.from != done.start {
+            return Err(format!("{} starts before it arrives, or at another time than it says", of.name));
+        }
+        if last.to != done.end || list.windows(2).any(|pair| pair[1].from.get() < pair[0].to.get()) {
+            return Err(format!("{} runs twice at once, or ends at another time than it says", of.name));
+        }
+        let restart = of.restart.unwrap_or(question.restart).get();
+        let profile = question.speeds.profile(&of.profile).ok_or("a profile is missing")?;
+        let steps: f64 = list
+            .iter()
+            .map(|segment| {
+                let speed =
+                    question.speeds.on_nodes(profile, segment.kind, segment.gpus.len(), segment.nodes);
+                speed * (segment.to.get() - segment.from.get() - restart).max(0.0)
+            })
+            .sum();
+        if (steps - of.steps).abs() > SAME * of.steps {
+            return Err(format!("{} makes {steps} steps of {}", of.name, of.steps));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! Gavel's makespan policy: all jobs that are there could end together as early as possible; r_j is what is left of a job, θ = 1 / T.
+//!
+//! Source: Narayanan et al. 2020, OSDI, section 4.2.
+
+use super::shares::{Rounds, shares};
+use super::{Decide, Policy};
+use crate::online::{Grant, View};
+
+/// Least time until all have ended.
+pub struct Makespan;
+
+impl Policy for Makespan {
+    fn name(&self) -> &'static str {
+        "gavel-makespan"
+    }
+
+    fn summary(&self) -> &'static str {
+        "Gavel: all jobs that are there end as early as possible"
+    }
+
+    fn begin(&self) -> Box<dyn Decide> {
+        Box::new(State::default())
+    }
+}
+
+#[derive(Default)]
+struct State {
+    rounds: Rounds,
+}
+
+impl Decide for State {
+    fn decide(&mut self, view: &View) -> Vec<Grant> {
+        self.rounds.grants(view, |view| {
+            let asked: Vec<f64> = view.jobs.iter().map(|job| job.remaining).collect();
+            shares(view, &asked).map(|(_, shares)| shares)
+        })
+    }
+}

@@ -1,0 +1,186 @@
+//! Ours: whenever jobs come or go, the jobs that are there are planned anew to their ends by forecast remaining times, in a few ways;
+//! the way with the least Σ weight · end is followed until the next change.
+//!
+//! A way splits GPUs such that Σ weight · t^(−a) is largest, where t is the time a job would need to its end: with a small exponent a
+//! all jobs get something, with a large one the shortest get most. t has the restart of a job that changes its GPUs, so that jobs
+//! stay where moving costs more than it brings. A way is followed to the end of all jobs with the same exponent at every end of a
+//! job; no arrivals are foreseen. One more way keeps every job as it is and gives what is left to the others.
+//! Source: rolling horizon; choosing among base policies by simulating each is a rollout (Bertsekas, Tsitsiklis & Wu 1997, Journal of
+//! Heuristics 3, 245–262).
+
+use super::split::{Worth, grants, split};
+use super::{Decide, Policy};
+use crate::online::{Grant, View};
+
+/// Exponents of the ways.
+const EXPONENTS: [f64; 5] = [0.25, 0.5, 1.0, 1.5, 2.0];
+/// The exponent where following ways to their ends would be too much work.
+const ALONE: f64 = 1.0;
+/// Work of following one way up to which it is done: jobs² · choices · GPUs, or choices · jobs with several kinds.
+const MOST_WORK: f64 = 5e7;
+/// Numbers of GPUs that are tried grow at least by this factor, apart from that which a job asks for.
+const GROWTH: f64 = 1.25;
+
+/// Plans to the end, again at every change.
+pub struct Rolling;
+
+impl Policy for Rolling {
+    fn name(&self) -> &'static str {
+        "trainwright"
+    }
+
+    fn summary(&self) -> &'static str {
+        "ours, elastic: at every change, plans to the end by forecast remaining times"
+    }
+
+    fn begin(&self) -> Box<dyn Decide> {
+        Box::new(State { jobs: Vec::new() })
+    }
+}
+
+/// The jobs of the last plan.
+struct State {
+    jobs: Vec<usize>,
+}
+
+/// A job in a plan.
+#[derive(Clone)]
+struct Planned {
+    weight: f64,
+    remaining: f64,
+    restart: f64,
+    /// Kind, GPUs, speed.
+    choices: Vec<(usize, usize, f64)>,
+    held: Option<(usize, usize)>,
+    /// How long it still restarts, if it keeps what it holds.
+    restarting: f64,
+}
+
+impl Planned {
+    /// Seconds to the end with a choice.
+    fn time(&self, (kind, gpus, speed): (usize, usize, f64)) -> f64 {
+        let stays = self.held == Some((kind, gpus));
+        (if stays { self.restarting } else { self.restart }) + self.remaining / speed
+    }
+
+    fn worth(&self, exponent: f64) -> Vec<Worth> {
+        let value = |choice: &(usize, usize, f64)| {
+            let time = self.time(*choice).max(1e-9);
+            (choice.0, choice.1, self.weight * time.powf(-exponent))
+        };
+        self.choices.iter().map(value).collect()
+    }
+}
+
+impl Decide for State {
+    fn decide(&mut self, view: &View) -> Vec<Grant> {
+        let jobs: Vec<usize> = view.jobs.iter().map(|job| job.job).collect();
+        if jobs == self.jobs {
+            return view.jobs.iter().filter_map(|job| job.held).collect();
+        }
+        self.jobs = jobs;
+        let capacity = view.capacity();
+        let planned: Vec<Planned> = view.jobs.iter().map(|job| plan(view, job)).collect();
+        let by = |exponent: f64| {
+            let worth: Vec<_> = planned.iter().map(|job| job.worth(exponent)).collect();
+            split(&capacity, &worth)
+        };
+        if work(&capacity, &planned) > MOST_WORK {
+            return grants(view, &by(ALONE));
+        }
+        let mut best: Option<(f64, Split)> = None;
+        for exponent in EXPONENTS {
+            for first in [by(exponent), kept(&capacity, &planned, exponent)] {
+                let value = follow(&capacity, &planned, &first, exponent);
+                if best.as_ref().is_none_or(|(known, _)| value < *known) {
+                    best = Some((value, first));
+                }
+            }
+        }
+        best.map_or(Vec::new(), |(_, split)| grants(view, &split))
+    }
+}
+
+type Split = Vec<Option<(usize, usize)>>;
+
+fn plan(view: &View, job: &crate::online::Active) -> Planned {
+    let mut choices: Vec<(usize, usize, f64)> = Vec::new();
+    let held = job.held.map(|held| (held.kind, held.gpus));
+    for choice in view.choices(job) {
+        let last = choices.last().filter(|last| last.0 == choice.0).map_or(0.0, |last| last.1 as f64);
+        let is_named = choice.1 == job.of.gpus || held == Some((choice.0, choice.1));
+        if is_named || choice.1 as f64 >= last * GROWTH {
+            choices.push(choice);
+        }
+    }
+    let (restart, executed) = (job.restart.get(), job.executed.get());
+    Planned {
+        weight: job.of.weight,
+        remaining: job.remaining,
+        restart,
+        choices,
+        held,
+        // It may have restarted more than once; then this is too little, never too much.
+        restarting: (restart - executed).max(0.0),
+    }
+}
+
+fn work(capacity: &[usize], jobs: &[Planned]) -> f64 {
+    let choices = jobs.iter().map(|job| job.choices.len()).max().unwrap_or(0) as f64;
+    let count = jobs.len() as f64;
+    let each = match capacity {
+        [gpus] => *gpus as f64,
+        _ => choices * count,
+    };
+    count * count * choices * each
+}
+
+/// Every job keeps what it holds; the others share what is left.
+fn kept(capacity: &[usize], jobs: &[Planned], exponent: f64) -> Split {
+    let mut free = capacity.to_vec();
+    jobs.iter().filter_map(|job| job.held).for_each(|(kind, gpus)| free[kind] -= gpus);
+    let worth = |job: &Planned| if job.held.is_some() { Vec::new() } else { job.worth(exponent) };
+    let others = split(&free, &jobs.iter().map(worth).collect::<Vec<_>>());
+    jobs.iter().zip(others).map(|(job, other)| job.held.or(other)).collect()
+}
+
+/// Σ weight · time to the end, if GPUs are split by an exponent whenever a job ends.
+fn follow(capacity: &[usize], jobs: &[Planned], first: &Split, exponent: f64) -> f64 {
+    let mut jobs = jobs.to_vec();
+    let mut now = first.clone();
+    let (mut clock, mut sum) = (0.0, 0.0);
+    while !jobs.is_empty() {
+        let chosen = |job: usize| {
+            let of: &Planned = &jobs[job];
+            now[job].and_then(|held| of.choices.iter().find(|choice| (choice.0, choice.1) == held).copied())
+        };
+        let times: Vec<f64> = (0..jobs.len())
+            .map(|job| chosen(job).map_or(f64::INFINITY, |choice| jobs[job].time(choice)))
+            .collect();
+        let step = times.iter().copied().fold(f64::INFINITY, f64::min);
+        if step == f64::INFINITY {
+            return f64::INFINITY;
+        }
+        clock += step;
+        let choices: Vec<Option<(usize, usize, f64)>> = (0..jobs.len()).map(chosen).collect();
+        let mut left = Vec::with_capacity(jobs.len());
+        for (mut job, (choice, time)) in jobs.into_iter().zip(choices.into_iter().zip(times)) {
+            if time <= step {
+                sum += job.weight * clock;
+                continue;
+            }
+            if let Some((kind, gpus, speed)) = choice {
+                let stays = job.held == Some((kind, gpus));
+                let restart = if stays { job.restarting } else { job.restart };
+                job.remaining -= speed * (step - restart).max(0.0);
+                job.restarting = (restart - step).max(0.0);
+            }
+            job.held = choice.map(|choice| (choice.0, choice.1));
+            left.push(job);
+        }
+        jobs = left;
+        let worth: Vec<_> = jobs.iter().map(|job| job.worth(exponent)).collect();
+        now = split(capacity, &worth);
+    }
+    sum
+}
