@@ -4,7 +4,7 @@ use super::layouts::{engines, part_of, trainings};
 use super::*;
 use trainwright_sim::rl::rl_forecast;
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::rl::{Controller, ResponseLengths, algorithm};
+use trainwright_spec::rl::{ResponseLengths, algorithm};
 
 fn question(model: &str, cluster: &str, algorithm_name: &str) -> RlQuestion {
     let format = || String::from("bfloat16");
