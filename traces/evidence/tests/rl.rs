@@ -58,13 +58,13 @@ fn errors_of_loops_do_not_grow() {
     };
     // What the forecasts reach today: a change that is worse fails, one that is better tightens it.
     for (source, what, most) in [
-        ("nemo-rl-perf", "step", 0.28),
-        ("nemo-rl-refit", "weight_sync_s", 0.6),
-        ("verl-fully", "step", 0.65),
-        ("verl-fully", "generation_time_s", 0.5),
-        ("verl-fully", "training_time_s", 0.7),
-        ("verl-fully", "logprob_time_s", 0.85),
-        ("verl-data", "step", 0.95),
+        ("nemo-rl-perf", "step", 0.27),
+        ("nemo-rl-refit", "weight_sync_s", 0.4),
+        ("verl-fully", "step", 0.6),
+        ("verl-fully", "generation_time_s", 0.36),
+        ("verl-fully", "training_time_s", 0.42),
+        ("verl-fully", "logprob_time_s", 0.62),
+        ("verl-data", "step", 0.8),
         ("areal", "step", 0.6),
     ] {
         let error = median(what, source);
@@ -140,6 +140,6 @@ fn forecasts_above_what_nightly_tests_allow_are_known() {
         }
     }
     assert!(compared >= 6, "{compared}");
-    // Its answers are shorter than those that stand in for a blank mean: 58 s, at most 50.
+    // Its answers are shorter than those that stand in for a blank mean: 68 s, at most 50.
     assert_eq!(above, ["nemo-rl-ci-grpo-qwen2.5-7b-instruct-4n8g-megatron"]);
 }
