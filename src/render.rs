@@ -13,6 +13,7 @@ pub mod generation;
 pub mod goodput;
 pub mod json;
 pub mod kernels;
+pub mod loop_errors;
 pub mod network;
 pub mod ops;
 pub mod plans;

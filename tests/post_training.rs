@@ -57,7 +57,7 @@ fn errors_of_fine_tuning_do_not_grow() {
         ("peft", false, 0.4),
         ("peft", true, 0.1),
         ("litgpt", true, 0.16),
-        ("mlperf", false, 0.6),
+        ("mlperf", false, 0.12),
     ] {
         let error = median(by_kind[&(family, is_memory)].clone());
         let what = if is_memory { "memory" } else { "step times" };

@@ -21,7 +21,7 @@ use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::Model;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::rl::{Mode, RlJob, RlPlan, SyncMethod};
+use trainwright_spec::rl::{Controller, Mode, RlJob, RlPlan, SyncMethod};
 use trainwright_spec::serving::{Engine, ServingPlan};
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::Seconds;
@@ -53,6 +53,8 @@ pub struct RlQuestion {
     pub weights: [String; 2],
     /// How weights are handed over.
     pub sync: SyncMethod,
+    /// The software that runs the loop.
+    pub controller: Controller,
     /// What is pinned of the layouts.
     pub pins: RlPins,
 }
@@ -284,6 +286,8 @@ fn loop_of(
         engine,
         generation: generation.clone(),
         sync: question.sync,
+        controller: question.controller.clone(),
+        padded: question.job.prompt + question.job.responses.most,
     }
 }
 

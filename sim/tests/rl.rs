@@ -10,7 +10,7 @@ use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::rl::{Mode, ResponseLengths, RlJob, RlPlan, SyncMethod, algorithm};
+use trainwright_spec::rl::{Controller, Mode, Phase, ResponseLengths, RlJob, RlPlan, SyncMethod, algorithm};
 use trainwright_spec::serving::{Engine, ServingPlan};
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::Seconds;
@@ -53,6 +53,8 @@ fn plan_of(actor: Plan, generation: &str, engine_tensor: usize, mode: Mode, sync
         engine: ServingPlan::new(Engine::from_name("vllm-v1").unwrap()).with_tensor(engine_tensor),
         generation: Cluster::from_name(generation).unwrap(),
         sync,
+        controller: Controller::plain(),
+        padded: 2200,
     }
 }
 
@@ -140,4 +142,32 @@ fn a_step_is_between_its_longest_phase_and_their_sum() {
         let (sum, longest) = (times().sum::<Seconds>(), times().fold(Seconds::ZERO, Seconds::max));
         assert!(longest <= forecast.step && forecast.step <= 1.000_001 * sum, "{mode:?}");
     }
+}
+
+/// What the controller adds: samples through one process, state to fresh host memory, tensors one by one.
+#[test]
+fn a_controller_adds_transfers_copies_and_work_for_each_tensor() {
+    let plan = |controller: &str| {
+        let actor = training("llama-3-8b", "dgx-h100", Mesh::new(4, 1, 2), 4);
+        let colocated = Mode::Colocated { offload: true };
+        let mut plan = plan_of(actor, "dgx-h100", 1, colocated, SyncMethod::Broadcast);
+        plan.controller = Controller::from_name(controller).unwrap();
+        plan
+    };
+    let forecast = rl_forecast(&plan("verl")).unwrap();
+    let time = |phase: Phase| *forecast.phases.iter().find(|part| part.phase == phase).unwrap();
+    // 128 samples of 2,200 tokens, 48 bytes each, at 1.5 GB/s: 9.0112 ms; updates have 64 bytes.
+    assert!((time(Phase::OldLogProb).transfers.get() - 0.009_011_2).abs() < 1e-9);
+    assert!((time(Phase::ActorUpdate).transfers.get() - 0.012_014_933).abs() < 1e-7);
+    // 8.03 B weights of two bytes over 4 tensor ranks: 4.0 GB, 2.1 s at 1.9 GB/s, and 0.1 s back.
+    let copies = time(Phase::OldLogProb).copies.get();
+    assert!((2.1..2.6).contains(&copies), "{copies}");
+    // NeMo-RL leaves weights where they are for its passes.
+    let nemo = rl_forecast(&plan("nemo-rl")).unwrap();
+    assert!(nemo.phases.iter().all(|part| part.phase != Phase::OldLogProb || part.copies == Seconds::ZERO));
+    // 32 blocks of 9 or fewer named tensors and three more, each 0.76 ms: at most 0.22 s.
+    let sync = sync_time(&plan("nemo-rl")).get();
+    assert!((0.1..0.23).contains(&sync), "{sync}");
+    let plain = rl_forecast(&plan("plain")).unwrap();
+    assert!(plain.step < nemo.step && plain.phases.iter().all(|part| part.transfers == Seconds::ZERO));
 }

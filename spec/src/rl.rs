@@ -8,11 +8,13 @@
 //! which GPUs each runs, and which run at the same time, is the mode's.
 
 mod algorithm;
+mod controller;
 mod lengths;
 mod mode;
 mod sync;
 
 pub use algorithm::{ALGORITHMS, Algorithm, Phase, algorithm};
+pub use controller::{Balance, BatchTransfer, Controller};
 pub use lengths::ResponseLengths;
 pub use mode::Mode;
 pub use sync::SyncMethod;
@@ -80,6 +82,10 @@ pub struct RlPlan {
     pub generation: Cluster,
     /// How weights get to the engine.
     pub sync: SyncMethod,
+    /// The software that runs it.
+    pub controller: Controller,
+    /// Tokens of a sample as the controller pads it: the most of a prompt and of an answer.
+    pub padded: usize,
 }
 
 impl RlPlan {

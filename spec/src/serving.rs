@@ -36,6 +36,9 @@ pub struct ServingPlan {
     pub expert_weights: String,
     /// Format of keys and values in the cache.
     pub cache: String,
+    /// Whether requests ask for the log-probability of each token.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub log_probs: bool,
 }
 
 impl ServingPlan {
@@ -51,6 +54,7 @@ impl ServingPlan {
             weights: format(),
             expert_weights: format(),
             cache: format(),
+            log_probs: false,
         }
     }
 

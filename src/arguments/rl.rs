@@ -72,6 +72,9 @@ pub struct RlArguments {
     /// The part of a GPU that the engine takes where training is on it too
     #[arg(long, value_name = "PART", default_value = "0.6", value_parser = part)]
     pub memory_share: f64,
+    /// The software that runs the loop, whose work between phases counts
+    #[arg(long, value_name = "NAME", default_value = "plain")]
+    pub controller: String,
     /// How weights are handed to the engine
     #[arg(long, value_name = "NAME", default_value = "broadcast", value_parser = methods())]
     pub sync: SyncMethod,

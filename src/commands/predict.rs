@@ -5,11 +5,12 @@ use crate::arguments::PredictArguments;
 use crate::error::{CliError, Outcome};
 use crate::progress::Bar;
 use crate::render::scoreboard::statements::Statement;
-use crate::render::{json, reliability, run_errors as page, scoreboard};
+use crate::render::{json, loop_errors, reliability, run_errors as page, scoreboard};
 use crate::{inputs, output};
 use std::io;
 use std::path::Path;
 use trainwright_evidence::forecasts::{forecasts, forecasts_with};
+use trainwright_evidence::loops;
 use trainwright_evidence::peers::{self, Ours};
 use trainwright_evidence::runs::{NoPlan, Prediction, Run, Table};
 use trainwright_evidence::summary::Summary;
@@ -56,6 +57,11 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
         output::print(&json::print(&summary))?;
     } else if !alone {
         output::print(&page::summary(&summary))?;
+        let errors = loops::loop_errors(&loops::loop_times(&table, &runs, &predictions));
+        if !errors.is_empty() {
+            let pairs = loops::scaling_pairs(&table, &runs, &predictions);
+            output::print(&loop_errors::page(&errors, &pairs, &loops::sync_anchors()))?;
+        }
     }
     Ok(Outcome::Done)
 }

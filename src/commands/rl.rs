@@ -6,7 +6,7 @@ use crate::inputs::calibration;
 use crate::render::{json, rl as page};
 use crate::{inputs, output};
 use trainwright_planner::rl::{RlPins, RlQuestion, fewest_gpus, plan_rl};
-use trainwright_spec::rl::{Mode, ResponseLengths, RlJob};
+use trainwright_spec::rl::{Controller, Mode, ResponseLengths, RlJob};
 use trainwright_spec::serving::Engine;
 use trainwright_spec::stack::Stack;
 
@@ -85,6 +85,8 @@ fn question(arguments: &RlArguments) -> Result<RlQuestion, CliError> {
         colocated_share: arguments.memory_share,
         weights: [arguments.weights.name.into(), arguments.weights.name.into()],
         sync: arguments.sync,
+        controller: Controller::from_name(&arguments.controller)
+            .map_err(|error| CliError::of_input(Some("--controller"), error))?,
         pins: RlPins {
             tensor: arguments.tensor,
             pipeline: arguments.pipeline,

@@ -96,6 +96,7 @@ fn plan(arguments: &ServeArguments, model: &Model, cluster: &Cluster) -> Result<
         weights: arguments.weights.name.into(),
         expert_weights: experts.name.into(),
         cache: arguments.cache.name.into(),
+        log_probs: false,
     };
     let gpus = arguments.tensor.saturating_mul(arguments.pipeline).saturating_mul(arguments.attention_data);
     if gpus > cluster.gpus() {

@@ -78,14 +78,18 @@ impl Answer<'_> {
         let step = forecast.step;
         let shown: Vec<&PhaseTime> =
             forecast.phases.iter().filter(|part| part.phase != Phase::Reward).collect();
-        text += &Table::of(&shown)
+        let transferred = shown.iter().any(|part| part.transfers > Seconds::ZERO);
+        let mut table = Table::of(&shown)
             .left("phase", |part| part.phase.name())
             .left("GPUs", |part| lane(part.lane, best))
             .right("begins s", |part| format!("{:.1}", part.start.get()))
             .right("takes s", |part| format!("{:.1}", part.time.get()))
             .right("% of step", |part| format!("{:.1}", 100.0 * (part.time / step)))
-            .right("of it host copies s", |part| format!("{:.1}", part.copies.get()))
-            .text();
+            .right("of it host copies s", |part| format!("{:.1}", part.copies.get()));
+        if transferred {
+            table = table.right("of it transfers s", |part| format!("{:.1}", part.transfers.get()));
+        }
+        text += &table.text();
         text += &format!("\n{}\n", timeline(best));
         text += &Table::of(&forecast.memory)
             .left("GiB of the fullest GPU", |part: &PhaseMemory| part.phase.name())
@@ -136,7 +140,7 @@ impl Answer<'_> {
         let phase = |part: &PhaseTime| {
             json!({
                 "phase": part.phase.name(), "lane": lane_name(part.lane), "start_s": part.start.get(),
-                "time_s": part.time.get(), "host_copies_s": part.copies.get(),
+                "time_s": part.time.get(), "host_copies_s": part.copies.get(), "transfers_s": part.transfers.get(),
             })
         };
         let memory = |part: &PhaseMemory| {

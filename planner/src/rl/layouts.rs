@@ -118,7 +118,8 @@ pub(super) fn engines(question: &RlQuestion, cluster: &Cluster, alone: bool) -> 
         engine.batching.memory_share.value = question.colocated_share;
     }
     let [weights, expert_weights] = question.weights.clone();
-    let plain = ServingPlan { weights, expert_weights, ..ServingPlan::new(engine) };
+    let log_probs = question.controller.returns_log_probs;
+    let plain = ServingPlan { weights, expert_weights, log_probs, ..ServingPlan::new(engine) };
     let largest = cluster.node.gpus.value.max(model_spread(question, cluster));
     let tensors = (0..).map(|power| 1usize << power).take_while(|tensor| *tensor <= gpus.min(largest));
     let wanted = |tensor: &usize| question.pins.engine_tensor.is_none_or(|pin| pin == *tensor);

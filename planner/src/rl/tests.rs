@@ -37,6 +37,7 @@ fn question(model: &str, cluster: &str, algorithm_name: &str) -> RlQuestion {
         colocated_share: 0.5,
         weights: [format(), format()],
         sync: SyncMethod::Broadcast,
+        controller: Controller::plain(),
         pins: RlPins::default(),
     }
 }

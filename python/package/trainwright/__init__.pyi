@@ -926,6 +926,7 @@ class RlAnswer_plans_phases(Record):
     start_s: float
     time_s: float
     host_copies_s: float
+    transfers_s: float
 
 class RlAnswer_plans_memory(Record):
     phase: str
@@ -1387,7 +1388,8 @@ def rl(
     calibration: _One | None = ...,
     engine: _One | None = ...,
     memory_share: _One | None = ...,
-    sync: Literal['reshard', 'broadcast'] | None = ...,
+    controller: _One | None = ...,
+    sync: Literal['reshard', 'broadcast', 'expert-parts'] | None = ...,
     tensor: _One | None = ...,
     pipeline: _One | None = ...,
     expert: _One | None = ...,

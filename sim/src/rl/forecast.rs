@@ -4,11 +4,11 @@ use super::generation::{Generated, generate};
 use super::memory::{PhaseMemory, phase_memory};
 use super::packing::packed;
 use super::passes::{forward_over, update_time, with_samples};
-use super::sync::{host_time, sync_time};
+use super::sync::{HostTimes, host_times, sync_time};
 use crate::serving::ServingError;
 use thiserror::Error;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::rl::{Mode, Phase, RlPlan};
+use trainwright_spec::rl::{Balance, Mode, Phase, RlPlan};
 use trainwright_spec::units::Seconds;
 
 /// The GPUs of a phase.
@@ -35,6 +35,8 @@ pub struct PhaseTime {
     pub time: Seconds,
     /// Of `time`, what copies between GPU and host take.
     pub copies: Seconds,
+    /// Of `time`, what the samples take on their way through the controller.
+    pub transfers: Seconds,
 }
 
 /// A forecast of a step.
@@ -113,9 +115,14 @@ pub fn training_times(plan: &RlPlan) -> Result<TrainingTimes, RlError> {
         let shape = packed(&lengths, of.mesh.data, pack);
         with_samples(of, &lengths, &[shape]).map_err(RlError::Training)
     };
+    // What comes part by part is dealt to the ranks part by part.
+    let balance = match plan.mode {
+        Mode::Streamed { .. } | Mode::Async { .. } => Balance::MiniBatch,
+        _ => plan.controller.balance,
+    };
     let forward = |of: &Plan| forward_over(of, &lengths, pack).map_err(RlError::Training);
     let update = |of: &Plan| {
-        let once = update_time(of, &lengths, job.mini_batches, pack).map_err(RlError::Training)?;
+        let once = update_time(of, &lengths, job.mini_batches, pack, balance).map_err(RlError::Training)?;
         Ok::<Seconds, RlError>(job.epochs as f64 * once)
     };
     let needs_forward = job.phases().any(|phase| [Phase::OldLogProb, Phase::RefLogProb].contains(&phase));
@@ -151,30 +158,35 @@ pub fn rl_forecast(plan: &RlPlan) -> Result<RlForecast, RlError> {
 /// asynchronous   the same; generation is the time in which as many answers end as a step has, see `generate`
 /// ```
 pub fn assembled(plan: &RlPlan, training: &TrainingTimes, generation: Generated) -> RlForecast {
-    let both_ways = |of: &Plan| host_time(of).into_iter().sum();
-    let copies = match plan.mode {
-        Mode::Colocated { offload: true } => {
-            [both_ways(&training.actor), training.critic.as_ref().map_or(Seconds::ZERO, both_ways)]
-        }
-        _ => [Seconds::ZERO; 2],
+    let none = Seconds::ZERO;
+    let times = |of: Option<&Plan>| match (of, plan.mode) {
+        (Some(of), Mode::Colocated { offload: true }) => host_times(of, &plan.controller),
+        _ => HostTimes { state: none, weights: none },
+    };
+    let copies = [times(Some(&training.actor)), times(training.critic.as_ref())];
+    let of_pass = |copies: &HostTimes| match plan.controller.offloads_between_passes {
+        true => copies.weights,
+        false => none,
     };
     let splits = plan.mode.splits_gpus();
     let (engine, both) = match splits {
         true => (Lane::Engine, Lane::Both),
         false => (Lane::Training, Lane::Training),
     };
-    let none = Seconds::ZERO;
     let of_phase = |phase: Phase| {
         let (lane, time, copies) = match phase {
             Phase::Generation => (engine, generation.time, none),
             Phase::Reward => (Lane::Training, none, none),
-            Phase::OldLogProb | Phase::RefLogProb => (Lane::Training, training.forward[0], none),
-            Phase::Values => (Lane::Training, training.forward[1], none),
-            Phase::CriticUpdate => (Lane::Training, training.update[1], copies[1]),
-            Phase::ActorUpdate => (Lane::Training, training.update[0], copies[0]),
+            Phase::OldLogProb | Phase::RefLogProb => {
+                (Lane::Training, training.forward[0], of_pass(&copies[0]))
+            }
+            Phase::Values => (Lane::Training, training.forward[1], of_pass(&copies[1])),
+            Phase::CriticUpdate => (Lane::Training, training.update[1], copies[1].state),
+            Phase::ActorUpdate => (Lane::Training, training.update[0], copies[0].state),
             Phase::WeightSync => (both, sync_time(plan), none),
         };
-        PhaseTime { phase, lane, start: none, time: time + copies, copies }
+        let transfers = transfer_time(plan, phase);
+        PhaseTime { phase, lane, start: none, time: time + copies + transfers, copies, transfers }
     };
     let mut phases: Vec<PhaseTime> = plan.job.phases().map(of_phase).collect();
     let step = lay_out(plan.mode, &mut phases);
@@ -189,6 +201,22 @@ pub fn assembled(plan: &RlPlan, training: &TrainingTimes, generation: Generated)
         generation,
         memory,
     }
+}
+
+/// Samples through the controller, which holds all of them padded.
+///
+/// T = s l b / ρ
+///
+/// s samples, l tokens of a padded one, b bytes for each that the phase takes and gives, ρ the rate of writing and reading them.
+fn transfer_time(plan: &RlPlan, phase: Phase) -> Seconds {
+    let Some(batch) = &plan.controller.batch else { return Seconds::ZERO };
+    let each = match phase {
+        Phase::Generation => batch.generated.value,
+        Phase::OldLogProb | Phase::RefLogProb | Phase::Values => batch.forward.value,
+        Phase::CriticUpdate | Phase::ActorUpdate => batch.update.value,
+        Phase::Reward | Phase::WeightSync => return Seconds::ZERO,
+    };
+    (plan.job.samples() * plan.padded) as f64 * each / batch.rate.value
 }
 
 /// Sets the starts; returns the end of the step.
@@ -230,7 +258,8 @@ mod tests {
 
     fn part(phase: Phase, lane: Lane, seconds: f64) -> PhaseTime {
         let time = Seconds::new(seconds);
-        PhaseTime { phase, lane, start: Seconds::ZERO, time, copies: Seconds::ZERO }
+        let none = Seconds::ZERO;
+        PhaseTime { phase, lane, start: none, time, copies: none, transfers: none }
     }
 
     #[test]

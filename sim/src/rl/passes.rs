@@ -1,6 +1,6 @@
 //! Passes over the samples of a step: forward alone, and training.
 
-use super::packing::{Packed, equivalent_length, packed};
+use super::packing::{Packed, equivalent_length, packed, packed_by_step};
 use crate::costs::ClusterCosts;
 use crate::simulate::Stopwatch;
 use crate::{Deadlock, Detail, Halt, quick_forecast};
@@ -9,6 +9,7 @@ use std::collections::btree_map::Entry;
 use trainwright_lower::lower_forward;
 use trainwright_spec::job::Job;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::rl::Balance;
 use trainwright_spec::schedule::PipelineShape;
 use trainwright_spec::units::{Picoseconds, Seconds};
 
@@ -43,7 +44,7 @@ fn unit_of_microbatches(plan: &Plan) -> usize {
     if runs(1) && runs(shape.ranks + 1) { 1 } else { shape.ranks }
 }
 
-/// Times of `mini_batches` updates, each over an even part of the samples in their order.
+/// Times of `mini_batches` updates, each over an even part of the samples in their order, or of each rank's share.
 ///
 /// # Errors
 /// A reason in words: a plan that is not possible, or a deadlock.
@@ -52,10 +53,15 @@ pub(super) fn update_time(
     lengths: &[usize],
     mini_batches: usize,
     pack: usize,
+    balance: Balance,
 ) -> Result<Seconds, String> {
     let of_part = |part: &[usize]| packed(part, plan.mesh.data, pack);
-    let shapes: Vec<Packed> =
-        lengths.chunks(lengths.len().div_ceil(mini_batches.max(1)).max(1)).map(of_part).collect();
+    let shapes: Vec<Packed> = match balance {
+        Balance::MiniBatch => {
+            lengths.chunks(lengths.len().div_ceil(mini_batches.max(1)).max(1)).map(of_part).collect()
+        }
+        Balance::Step => packed_by_step(lengths, plan.mesh.data, mini_batches, pack),
+    };
     let plan = with_samples(plan, lengths, &shapes)?;
     let unit = unit_of_microbatches(&plan);
     let costs = ClusterCosts::new(&plan.cluster);

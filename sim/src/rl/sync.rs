@@ -2,12 +2,12 @@
 
 use crate::host::copy_time;
 use crate::network::collective_time;
-use trainwright_lower::memory::plan_memory;
+use trainwright_lower::memory::{RankMemory, plan_memory};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::model::weights::Weight;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{CopyDirection, Place};
-use trainwright_spec::rl::{RlPlan, SyncMethod};
+use trainwright_spec::rl::{Controller, RlPlan, SyncMethod};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Launches of a part of a tensor: cut, send, receive, put in place.
@@ -23,7 +23,10 @@ const BUCKET: Bytes = Bytes::new(1024.0 * 1024.0 * 1024.0);
 /// what a training rank sends to all instances.
 ///
 /// Broadcast: for each bucket of the whole model an all-gather over the ranks that share the weights and, where the engine has
-/// GPUs of its own, beside the next bucket's a broadcast from one training rank to them; or the launches, n of the whole model.
+/// GPUs of its own, beside the next bucket's a broadcast from one training rank to them; or the host's work for each of the tensors,
+/// four launches or what the controller takes.
+///
+/// Expert parts: the same of all but experts, and their parts as in reshard; the host's work is that for all tensors.
 pub fn sync_time(plan: &RlPlan) -> Seconds {
     let [training, generation] = [plan.actor.cluster.gpus(), plan.generation.gpus()];
     let both = match plan.mode.splits_gpus() {
@@ -31,21 +34,27 @@ pub fn sync_time(plan: &RlPlan) -> Seconds {
         false => plan.actor.cluster.clone(),
     };
     let tensors = tensors(plan);
-    let whole: Bytes = tensors.iter().map(|tensor| tensor.whole).sum();
+    let launch = plan.engine.engine.host.launch.value;
+    let each = plan.controller.tensor.as_ref().map_or(LAUNCHES * launch, |time| time.value);
+    let on_host = tensors.iter().map(|tensor| tensor.count).sum::<f64>() * each;
+    let in_parts = |tensor: &&Tensors| plan.sync == SyncMethod::ExpertParts && tensor.routed;
+    let whole: Bytes = tensors.iter().filter(|tensor| !in_parts(tensor)).map(|tensor| tensor.whole).sum();
+    let parts = |wanted: &dyn Fn(&Tensors) -> bool| {
+        let wanted: Vec<&Tensors> = tensors.iter().filter(|tensor| wanted(tensor)).collect();
+        let received: Bytes = wanted.iter().map(|tensor| tensor.on_rank).sum();
+        let pieces: f64 = wanted.iter().map(|tensor| tensor.pieces).sum();
+        let copies = (plan.replicas() * plan.engine.gpus()) as f64;
+        let busiest = received.max(received * (copies / training as f64));
+        let peer = if plan.mode.splits_gpus() { training } else { other_rank(plan) };
+        let message = |bytes: Bytes| match peer {
+            0 => Seconds::ZERO,
+            to => collective_time(CollectiveKind::SendReceive, bytes, &[0, to], &both),
+        };
+        pieces * (message(busiest / pieces.max(1.0)) + LAUNCHES * launch)
+    };
     match plan.sync {
-        SyncMethod::Reshard => {
-            let received: Bytes = tensors.iter().map(|tensor| tensor.on_rank).sum();
-            let pieces: f64 = tensors.iter().map(|tensor| tensor.pieces).sum();
-            let copies = (plan.replicas() * plan.engine.gpus()) as f64;
-            let busiest = received.max(received * (copies / training as f64));
-            let peer = if plan.mode.splits_gpus() { training } else { other_rank(plan) };
-            let message = |bytes: Bytes| match peer {
-                0 => Seconds::ZERO,
-                to => collective_time(CollectiveKind::SendReceive, bytes, &[0, to], &both),
-            };
-            pieces * (message(busiest / pieces.max(1.0)) + LAUNCHES * plan.engine.engine.host.launch.value)
-        }
-        SyncMethod::Broadcast => {
+        SyncMethod::Reshard => parts(&|_| true),
+        SyncMethod::Broadcast | SyncMethod::ExpertParts => {
             let mesh = &plan.actor.mesh;
             let replica = training / (mesh.data.max(1) / shards(&plan.actor)).max(1);
             let shared: Vec<usize> = (0..replica.clamp(1, training)).collect();
@@ -58,9 +67,11 @@ pub fn sync_time(plan: &RlPlan) -> Seconds {
                 true => collective_time(CollectiveKind::Broadcast, bucket, &ranks, &both),
                 false => Seconds::ZERO,
             };
-            let launches: f64 = tensors.iter().map(|tensor| tensor.count).sum();
-            let launches = launches * LAUNCHES * plan.engine.engine.host.launch.value;
-            (buckets * gather.max(spread) + gather.min(spread)).max(launches)
+            let of_parts = match plan.sync {
+                SyncMethod::ExpertParts => parts(&|tensor| tensor.routed),
+                _ => Seconds::ZERO,
+            };
+            (buckets * gather.max(spread) + gather.min(spread) + of_parts).max(on_host)
         }
     }
 }
@@ -97,6 +108,8 @@ struct Tensors {
     pieces: f64,
     /// How many there are.
     count: f64,
+    /// Whether they are experts'.
+    routed: bool,
 }
 
 fn tensors(plan: &RlPlan) -> Vec<Tensors> {
@@ -113,6 +126,7 @@ fn tensors(plan: &RlPlan) -> Vec<Tensors> {
             on_rank: blocks / engine.pipeline as f64 * on_rank as f64 * bytes,
             pieces: blocks / engine.pipeline as f64 * weight.copies as f64 / spread,
             count: blocks * weight.copies as f64,
+            routed: weight.routed,
         }
     };
     let mut all = Vec::new();
@@ -124,11 +138,27 @@ fn tensors(plan: &RlPlan) -> Vec<Tensors> {
     all
 }
 
-/// The time in which the fullest rank's weights, gradients and optimizer state come from the host's memory, and go back.
-pub(super) fn host_time(plan: &Plan) -> [Seconds; 2] {
+/// Time of copies between a GPU and the host, in and out.
+pub(super) struct HostTimes {
+    /// Weights, gradients and optimizer state of the fullest rank.
+    pub(super) state: Seconds,
+    /// Its weights alone.
+    pub(super) weights: Seconds,
+}
+
+/// The time in which the fullest rank's state comes from the host's memory, and goes back: at the rate of pinned copies, or, where
+/// the controller allocates the host's memory anew, T = n / ρ on the way out, ρ the rate at which fresh pages are written.
+pub(super) fn host_times(plan: &Plan, controller: &Controller) -> HostTimes {
     let memory = plan_memory(plan);
-    let moved = memory.iter().map(|rank| rank.weights + rank.optimizer);
-    let moved = moved.fold(Bytes::ZERO, Bytes::max);
-    [CopyDirection::FromHost, CopyDirection::ToHost]
-        .map(|direction| copy_time(direction, Place::Host, moved, &plan.cluster.node))
+    let most = |of: &dyn Fn(&RankMemory) -> Bytes| memory.iter().map(of).fold(Bytes::ZERO, Bytes::max);
+    let both_ways = |bytes: Bytes| {
+        let [from, to] = [CopyDirection::FromHost, CopyDirection::ToHost]
+            .map(|direction| copy_time(direction, Place::Host, bytes, &plan.cluster.node));
+        let fresh = controller.to_host.as_ref().map_or(Seconds::ZERO, |rate| bytes / rate.value);
+        from + to.max(fresh)
+    };
+    HostTimes {
+        state: both_ways(most(&|rank| rank.weights + rank.optimizer)),
+        weights: both_ways(most(&|rank| rank.weights)),
+    }
 }

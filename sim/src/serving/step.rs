@@ -204,7 +204,8 @@ impl<'a> StepModel<'a> {
 
     /// A step in its parts.
     ///
-    /// T = max(G, H) where the host prepares a step during the one before, else G + H; G = max(Σ parts, k λ) outside of graphs.
+    /// T = max(G, H) + s Λ where the host prepares a step during the one before, else G + H + s Λ; G = max(Σ parts, k λ) outside of
+    /// graphs, Λ the host's work for one of s log-probabilities, if they are asked for.
     ///
     /// An engine that has two batches halves the batch where that is faster: while the tokens of a half move to their experts and
     /// back, the other half computes.
@@ -231,7 +232,10 @@ impl<'a> StepModel<'a> {
         let is_graph = batch.tokens() <= host.graph_tokens.value;
         let launches = if is_graph { Seconds::ZERO } else { step.kernels as f64 * host.launch.value };
         let on_gpu = on_gpu.max(launches);
-        step.total = if host.overlapped { on_gpu.max(on_host) } else { on_gpu + on_host };
+        let asked = if self.plan.log_probs { host.log_probability.as_ref() } else { None };
+        let of_log_probs = asked.map_or(Seconds::ZERO, |each| batch.sampled as f64 * each.value);
+        let busy = if host.overlapped { on_gpu.max(on_host) } else { on_gpu + on_host };
+        step.total = busy + of_log_probs;
         Ok(step)
     }
 

@@ -61,6 +61,9 @@ pub struct HostWork {
     pub sequence: Sourced<Seconds>,
     /// Between a request's arrival and its place in the queue, and between its first token and the client.
     pub request: Sourced<Seconds>,
+    /// What each log-probability takes that a request asks for, between steps; `None` if nothing is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_probability: Option<Sourced<Seconds>>,
     /// Whether the host prepares a step while the GPU runs the one before.
     pub overlapped: bool,
     /// The launch of one kernel, where the step is not a captured graph.

@@ -9,6 +9,7 @@
 pub mod fit;
 pub mod forecasts;
 pub mod kernels;
+pub mod loops;
 pub mod peers;
 pub mod published;
 pub mod reliability;

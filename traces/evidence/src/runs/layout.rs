@@ -31,6 +31,7 @@ const ROUNDING: f64 = 0.05;
 /// `Unsupported` without a number of GPUs.
 pub(super) fn settle(completed: &mut Completed) -> Result<(), NoPlan> {
     settle_gpus(completed)?;
+    settle_accumulation(completed);
     settle_data(completed);
     match (completed.run.tp, completed.run.pp, completed.run.dp) {
         (None, None, None) => settle_by_memory(completed),
@@ -102,6 +103,26 @@ fn settle_gpus(completed: &mut Completed) -> Result<(), NoPlan> {
     run.gpus = Some(gpus);
     completed.assume(Kind::Layout, format!("`gpus` {gpus}, the product of the axes"));
     Ok(())
+}
+
+/// Data ranks of a row without axes that logged how many microbatches of one sequence it accumulates: batch over accumulation.
+fn settle_accumulation(completed: &mut Completed) {
+    let run = &completed.run;
+    let words = "logged gradient_accumulation_steps ";
+    let noted = run.notes.split_once(words).and_then(|(_, rest)| {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<usize>().ok().filter(|steps| *steps > 0)
+    });
+    let blank = [run.tp, run.pp, run.cp, run.dp].iter().all(Option::is_none) && run.micro_batch.is_none();
+    let (Some(steps), Some(batch), Some(gpus), true) = (noted, run.global_batch, run.gpus, blank) else {
+        return;
+    };
+    let data = batch / steps;
+    if batch.is_multiple_of(steps) && gpus.is_multiple_of(data) {
+        completed.run.dp = Some(data);
+        completed.run.micro_batch = Some(1);
+        completed.assume(Kind::Layout, format!("`dp` {data}: {steps} microbatches of one sequence"));
+    }
 }
 
 /// Ranks that do not fill the GPUs: the number of GPUs counts, and data ranks follow from it, or context ranks if the

@@ -14,7 +14,7 @@ use trainwright_sim::serving::memory;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::Model;
 use trainwright_spec::plan::{Plan, Recompute};
-use trainwright_spec::rl::{Mode, Phase, ResponseLengths, RlJob, RlPlan, SyncMethod, algorithm};
+use trainwright_spec::rl::{Controller, Mode, Phase, ResponseLengths, RlJob, RlPlan, SyncMethod, algorithm};
 use trainwright_spec::serving::{Engine, ServingPlan};
 
 /// Tokens of a prompt in the mean, where nothing is said: assumed, prompts of mathematics have 100 to 200.
@@ -28,14 +28,10 @@ const SAMPLES: usize = 8192;
 const STREAMED: usize = 4;
 /// Updates of a step, where nothing is said of its batch.
 const MINI_BATCHES: usize = 1;
-/// The part of a GPU that a colocated engine takes: 0.4 to 0.7 in examples of verl, 0.6 in those of NeMo-RL.
+/// The part of a GPU that a colocated engine takes, where its software is not known: as NeMo-RL.
 const COLOCATED_SHARE: f64 = 0.6;
-/// Tokens of a microbatch at most, where nothing is said: the default of verl's `ppo_max_token_len_per_gpu`.
+/// Tokens of a microbatch at most, where the software is not known.
 const PACK: usize = 16_384;
-/// Software whose microbatches have the tokens of one longest sample (NeMo-RL: `train_mb_tokens` in its examples).
-const PACKS_ONE_SAMPLE: [&str; 1] = ["nemo"];
-/// Software that recomputes all blocks unless told otherwise (verl: `enable_gradient_checkpointing`).
-const RECOMPUTES: [&str; 2] = ["verl", "openrlhf"];
 
 /// A loop with what the row does not say of it.
 #[derive(Debug, Clone)]
@@ -66,21 +62,26 @@ impl Run {
         let [training, generation] = self.gpus_of_phases(mode, &mut assume)?;
         let job = self.rl_job(&mut assume);
         let framework = self.framework.to_lowercase();
-        let is = |names: &[&str]| names.iter().any(|name| framework.starts_with(name));
+        let known = Controller::of_framework(&framework);
+        let controller = known.cloned().unwrap_or_else(Controller::plain);
         let longest = job.prompt + job.responses.most;
-        let pack = match self.seq_len {
-            Some(length) if is(&PACKS_ONE_SAMPLE) => length * self.micro_batch.unwrap_or(1),
+        let shards = self.shards(&controller, longest, training);
+        let context = shards.map_or(self.cp.unwrap_or(1).max(1), |shards| shards.context);
+        let pack = match (known, self.seq_len) {
+            (Some(Controller { pack: None, .. }), Some(length)) => length * self.micro_batch.unwrap_or(1),
+            (Some(Controller { pack: Some(most), .. }), _) => context * most.value.max(longest / context),
             _ => PACK.max(longest),
         };
-        let recompute = match self.recompute.is_empty() && is(&RECOMPUTES) {
-            true => "full".into(),
+        let recompute = match self.recompute.is_empty() {
+            true => controller.recompute.clone(),
             false => self.recompute.clone(),
         };
-        let context = self.cp.unwrap_or(1).max(1);
         let own = Run {
             kind: String::new(),
             gpus: Some(training),
             dp: None,
+            cp: shards.map_or(self.cp, |shards| Some(shards.context)),
+            data_sharding: shards.map_or(self.data_sharding.clone(), |shards| shards.scheme()),
             seq_len: Some(pack.next_multiple_of(64 * context * self.tp.unwrap_or(1).max(1))),
             mean_seq_len: None,
             packed: None,
@@ -110,15 +111,20 @@ impl Run {
         let of_engine =
             Run { gpus: Some(generation), gpus_per_node: self.gpus_per_node, ..completed.run.clone() };
         let cluster = of_engine.on_its_gpus(generation, &mut |_, _| ()).cluster()?;
-        let engine = self.engine(&actor.model, &cluster, mode, &mut completed)?;
+        let engine = self.engine(&actor.model, &cluster, mode, &controller, longest, &mut completed)?;
         let critic = job.algorithm.has_critic().then(|| actor.clone());
         if critic.is_some() {
             completed.assume(Kind::Sizes, "a critic of the actor's size".into());
         }
-        let sync = if framework.contains("reshard") { SyncMethod::Reshard } else { SyncMethod::Broadcast };
+        let sync = match controller.sync {
+            _ if framework.contains("reshard") => SyncMethod::Reshard,
+            Some(sync) if !self.notes.contains("full experts") => sync,
+            _ => SyncMethod::Broadcast,
+        };
+        let padded = self.prompt_len.unwrap_or(job.prompt) + job.responses.most;
         let generation = if mode.splits_gpus() { cluster } else { actor.cluster.clone() };
         Ok(RlCase {
-            plan: RlPlan { job, mode, actor, critic, pack, engine, generation, sync },
+            plan: RlPlan { job, mode, actor, critic, pack, engine, generation, sync, controller, padded },
             completed,
             sync_only,
         })
@@ -249,9 +255,23 @@ impl Run {
             responses: ResponseLengths::new(mean, most),
             mini_batches: batch.map_or(MINI_BATCHES, |batch| samples.div_ceil(batch.max(1))),
             epochs: 1,
-            // verl's asynchronous trainer takes the engine's probabilities (`use_rollout_log_probs`).
-            engine_log_probs: self.staleness.is_some() && self.framework.to_lowercase().starts_with("verl"),
+            engine_log_probs: self.engine_log_probs(),
         }
+    }
+
+    /// Whether the engine's log-probabilities stand for the actor's: verl's asynchronous trainer (`use_rollout_log_probs`).
+    fn engine_log_probs(&self) -> bool {
+        self.staleness.is_some() && self.framework.to_lowercase().starts_with("verl")
+    }
+
+    /// How training is divided that shares its weights over data ranks, where the row says no more than that.
+    fn shards(&self, controller: &Controller, longest: usize, training: usize) -> Option<Shards> {
+        let blank = [self.tp, self.pp, self.cp].into_iter().all(|ranks| ranks.is_none());
+        let ranks = controller.shard_ranks.as_ref()?.value;
+        let context = controller.ranks_of_sample(longest);
+        let divides = training > ranks && training.is_multiple_of(ranks * context);
+        let shares = ["fsdp", "fsdp2", "zero3"].contains(&self.data_sharding.as_str());
+        (blank && shares && divides).then_some(Shards { context, ranks })
     }
 
     fn engine(
@@ -259,6 +279,8 @@ impl Run {
         model: &Model,
         cluster: &Cluster,
         mode: Mode,
+        controller: &Controller,
+        longest: usize,
         completed: &mut Completed,
     ) -> Result<ServingPlan, NoPlan> {
         let spelling = if self.inference_engine.is_empty() { "vllm" } else { &self.inference_engine };
@@ -266,14 +288,17 @@ impl Run {
             completed.assume(Kind::Software, format!("vllm-v1 for the engine `{spelling}`"));
             Engine::from_name("vllm-v1").expect("the catalog has it")
         });
-        if !mode.splits_gpus() {
-            engine.batching.memory_share.value = COLOCATED_SHARE;
-        }
+        let share = match mode.splits_gpus() {
+            true => controller.own_share.as_ref().map(|share| share.value),
+            false => controller.colocated_share.as_ref().map(|share| share.value).or(Some(COLOCATED_SHARE)),
+        };
+        engine.batching.memory_share.value = share.unwrap_or(engine.batching.memory_share.value);
         let precision = if self.precision.is_empty() { "bf16" } else { &self.precision };
         let formats = names::formats(precision, model, cluster)
             .ok_or_else(|| NoPlan::Unsupported(format!("`precision` is `{precision}`")))?;
         let [weights, expert_weights] = formats.map(String::from);
-        let plan = ServingPlan { weights, expert_weights, ..ServingPlan::new(engine) };
+        let log_probs = controller.returns_log_probs || self.engine_log_probs();
+        let plan = ServingPlan { weights, expert_weights, log_probs, ..ServingPlan::new(engine) };
         let of_node = cluster.node.gpus.value;
         let room = 0.5 * cluster.node.gpu.memory.value;
         let fits = |tensor: &usize| {
@@ -282,7 +307,8 @@ impl Run {
         };
         let powers = (0..).map(|power| 1usize << power).take_while(|tensor| *tensor <= cluster.gpus());
         let tensor = self.gen_tp.unwrap_or_else(|| {
-            let tensor = powers.clone().find(fits).unwrap_or(of_node);
+            let least = controller.ranks_of_sample(longest).min(cluster.gpus());
+            let tensor = powers.clone().find(|tensor| *tensor >= least && fits(tensor)).unwrap_or(of_node);
             completed.assume(Kind::Layout, format!("`gen_tp` {tensor}"));
             tensor
         });
@@ -307,6 +333,20 @@ impl Run {
             }
             _ => self.intra_node.clone(),
         }
+    }
+}
+
+/// A division of training over context ranks and over ranks that share weights.
+#[derive(Debug, Clone, Copy)]
+struct Shards {
+    context: usize,
+    ranks: usize,
+}
+
+impl Shards {
+    /// As the column `data_sharding` spells it.
+    fn scheme(self) -> String {
+        format!("zero3:{}", self.ranks)
     }
 }
 

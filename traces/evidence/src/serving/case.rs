@@ -84,6 +84,7 @@ impl ServingCase {
             expert_weights: expert_weights.into(),
             cache: cache.into(),
             engine,
+            log_probs: false,
         };
         let (load, most) = load(cells, replicas, attention_data)?;
         let whole_batch = cells.text("concurrency").is_empty() && !cells.text("batch").is_empty();
