@@ -58,9 +58,6 @@ pub struct Stack {
     /// Size of the elements on which separate kernels of a norm work; that of activations if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub norm_element: Option<Sourced<Bytes>>,
-    /// Whether these wider elements are the quotient's alone, which is cast to them and back.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub norm_casts_quotient: bool,
     /// Cross entropy: one kernel that reads the logits once and never stores fp32 probabilities, or several.
     #[serde(default = "Fusion::separate", skip_serializing_if = "Fusion::is_separate")]
     pub cross_entropy: Fusion,

@@ -29,6 +29,21 @@ pub enum Epilogue {
     BiasGradient,
 }
 
+impl Epilogue {
+    /// The operands with the bias and the auxiliary matrix as `NULL` where this does not use them: cublasLt refuses a product
+    /// that names others (`CUBLAS_STATUS_INVALID_VALUE`, CUDA 13.0 on H200).
+    pub fn used(self, at: Operands) -> Operands {
+        let [bias, aux] = match self {
+            Epilogue::None => [false, false],
+            Epilogue::Bias | Epilogue::BiasGradient => [true, false],
+            Epilogue::GeluGradient => [false, true],
+            Epilogue::GeluBias | Epilogue::GeluBiasGradient => [true, true],
+        };
+        let if_used = |is_used, address| if is_used { address } else { Address::NULL };
+        Operands { bias: if_used(bias, at.bias), aux: if_used(aux, at.aux), ..at }
+    }
+}
+
 /// out (rows × columns) = left (rows × inner) · right (inner × columns), all row-major.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Product {

@@ -25,7 +25,6 @@ pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
             kept: size,
             ..Part::default()
         },
-        Fusion::Separate if shape.stack.norm_casts_quotient => cast_norm(shape, tokens * width),
         Fusion::Separate if shape.stack.norm_element.is_some() => wide_norm(shape, tokens * width),
         Fusion::Separate => Part {
             forward: vec![
@@ -51,7 +50,8 @@ pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
 /// the product with its root, and the gain. It keeps its input as it is and wide, and what has no gain yet.
 fn wide_norm(shape: &Shape, elements: usize) -> Part {
     let size = shape.activations(elements);
-    let wide = wide_size(shape, elements);
+    let element = shape.stack.norm_element.as_ref().map_or(Bytes::ZERO, |element| element.value);
+    let wide = element * elements as f64;
     Part {
         forward: vec![
             Step::streaming("norm cast", size, wide),
@@ -74,40 +74,6 @@ fn wide_norm(shape: &Shape, elements: usize) -> Part {
         made: size + wide,
         ..Part::default()
     }
-}
-
-/// A norm of separate kernels whose quotient is cast to wider elements and back before the gain. It keeps its input and what has no
-/// gain yet; nothing of it is kept wide.
-fn cast_norm(shape: &Shape, elements: usize) -> Part {
-    let size = shape.activations(elements);
-    let wide = wide_size(shape, elements);
-    Part {
-        forward: vec![
-            Step::streaming("norm squares", size, size),
-            Step::reduction("norm mean", size, Bytes::ZERO),
-            Step::streaming("norm", size, size),
-            Step::streaming("norm cast", size, wide),
-            Step::streaming("norm cast", wide, size),
-            Step::streaming("norm gain", size, size),
-        ],
-        backward: vec![
-            Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO).doing(Does::VectorGradient),
-            Step::streaming("norm gain", size, size),
-            Step::streaming("norm cast", size, wide),
-            Step::streaming("norm cast", wide, size),
-            Step::reduction("norm sums", 2.0 * size, Bytes::ZERO),
-            Step::streaming("norm", 2.0 * size, size),
-            Step::streaming("norm squares", 2.0 * size, size),
-        ],
-        kept: 2.0 * size,
-        made: size,
-        ..Part::default()
-    }
-}
-
-/// Bytes of that many of the wider elements of a norm.
-fn wide_size(shape: &Shape, elements: usize) -> Bytes {
-    shape.stack.norm_element.as_ref().map_or(Bytes::ZERO, |element| element.value) * elements as f64
 }
 
 /// A norm over the hidden dim. Where ranks hold parts of it they sum two fp32 numbers per token, both ways: Σ x and

@@ -60,6 +60,7 @@ impl Products {
     /// Enqueues a product. All products share one workspace, so the caller uses one stream or orders its streams.
     pub fn multiply(&mut self, product: Product, at: Operands, on: &Stream) -> Result<(), DeviceError> {
         use sys::cublasLtMatmulDescAttributes_t::*;
+        let at = product.epilogue.used(at);
         let alignment = alignment(&[at.left, at.right, at.out, at.aux, at.bias]);
         let pointers = |[bias, aux]: [Address; 2]| {
             vec![(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias), (CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux)]
