@@ -15,7 +15,7 @@ Where a command reads a file, a function takes a path, a table of pandas or Arro
 from ._answers import Answer, Infeasible, PlanAnswer, PredictAnswer, FitAnswer, Record
 from ._ask import commands, schema
 from ._commands import (
-    compare, curves, export, fit, fleet, goodput, import_plan, kernel, network, plan, predict, profile, replay, rl, serve, serve_plan,
+    compare, curves, export, fit, fleet, fleet_online, goodput, import_plan, kernel, network, plan, predict, profile, replay, rl, serve, serve_plan,
     show, simulate, stragglers, what_if,
 )
 from ._native import Failed, InputError
@@ -23,6 +23,6 @@ from ._sweep import Sweep, sweep
 
 __all__ = [
     "Answer", "Failed", "FitAnswer", "Infeasible", "InputError", "PlanAnswer", "PredictAnswer", "Record", "Sweep",
-    "commands", "compare", "curves", "export", "fit", "fleet", "goodput", "import_plan", "kernel", "network", "plan", "predict", "profile",
+    "commands", "compare", "curves", "export", "fit", "fleet", "fleet_online", "goodput", "import_plan", "kernel", "network", "plan", "predict", "profile",
     "replay", "rl", "schema", "serve", "serve_plan", "show", "simulate", "stragglers", "sweep", "what_if",
 ]

@@ -304,6 +304,7 @@ ROWS = {
     "serve-plan": lambda answer: [flat(pool) for pool in answer["pools"]],
     "rl": lambda answer: [{key: value for key, value in plan.items() if key not in ("phases", "memory", "training")} for plan in answer["plans"]],
     "fleet": lambda answer: [flat(job) for job in answer["jobs"]],
+    "fleet-online": lambda answer: [flat(policy) for policy in answer["policies"]],
     "curves": lambda answer: list(answer["runs"]),
     "fit": lambda answer: list(answer["factors"]),
 }
