@@ -906,6 +906,7 @@ class FleetAnswer_other_nodes(Record):
 class FleetAnswer(Answer):
     cluster: str
     gpus: int
+    now_s: int | None
     objective: str
     value: float
     bound: float
@@ -919,6 +920,33 @@ class FleetAnswer(Answer):
     jobs: list[FleetAnswer_jobs]
     heuristics: list[FleetAnswer_heuristics]
     other_nodes: list[FleetAnswer_other_nodes]
+
+class FleetOnlineAnswer_policies_jobs(Record):
+    job: str
+    arrival_s: float
+    start_s: float
+    end_s: float
+    restarts: int
+
+class FleetOnlineAnswer_policies(Record):
+    policy: str
+    mean_jct_s: float
+    weighted_mean_jct_s: float
+    p50_jct_s: float
+    p90_jct_s: float
+    p99_jct_s: float
+    mean_waiting_s: float
+    makespan_s: float
+    utilisation: float
+    restarts: int
+    jobs: list[FleetOnlineAnswer_policies_jobs]
+
+class FleetOnlineAnswer(Answer):
+    nodes: list[str]
+    gpus: int
+    round_s: float
+    restart_s: float
+    policies: list[FleetOnlineAnswer_policies]
 
 class RlAnswer_plans_phases(Record):
     phase: str
@@ -1110,7 +1138,7 @@ def plan(
     global_batch: _One,
     precision: Literal['fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'fp8-block', 'mxfp8', 'nvfp4', 'int8'] | None = ...,
     optimizer: Literal['sgd', 'momentum', 'adam', 'adamw', 'lamb', 'lars'] | None = ...,
-    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright'] | None = ...,
+    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright', 'unsloth'] | None = ...,
     lora: _One | None = ...,
     lora_targets: _One | None = ...,
     base_format: Literal['full', 'int8', 'nf4'] | None = ...,
@@ -1153,7 +1181,7 @@ def simulate(
     expert_load: _One | None = ...,
     calibration: _One | None = ...,
     schedule_csv: _One | None = ...,
-    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright'] | None = ...,
+    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright', 'unsloth'] | None = ...,
     ops: bool | None = ...,
     trace: _One | None = ...,
     picture: _One | None = ...,
@@ -1201,7 +1229,7 @@ def what_if(
     *,
     precision: Literal['fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'fp8-block', 'mxfp8', 'nvfp4', 'int8'] | None = ...,
     optimizer: Literal['sgd', 'momentum', 'adam', 'adamw', 'lamb', 'lars'] | None = ...,
-    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright'] | None = ...,
+    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright', 'unsloth'] | None = ...,
     lora: _One | None = ...,
     lora_targets: _One | None = ...,
     base_format: Literal['full', 'int8', 'nf4'] | None = ...,
@@ -1359,6 +1387,8 @@ def fleet(
     any_nodes: bool | None = ...,
     price: _One | None = ...,
     calibration: _One | None = ...,
+    observed: _One | None = ...,
+    restart: _One | None = ...,
     what_if: bool | None = ...,
     out: _One | None = ...,
     svg: _One | None = ...,
@@ -1366,6 +1396,18 @@ def fleet(
     threads: int | None = None,
     progress: _Progress = None,
 ) -> FleetAnswer: ...
+def fleet_online(
+    trace: _Several | None = ...,
+    *,
+    throughputs: _One,
+    nodes: _Several | None = ...,
+    cluster: _One | None = ...,
+    policy: Literal['all', 'fifo', 'backfill', 'tiresias', 'gavel-max-min', 'gavel-makespan', 'gavel-finish-time', 'optimus', 'pollux', 'sia', 'trainwright'] | None = ...,
+    round: _One | None = ...,
+    restart: _One | None = ...,
+    threads: int | None = None,
+    progress: _Progress = None,
+) -> FleetOnlineAnswer: ...
 def rl(
     *,
     model: _One,
@@ -1420,7 +1462,7 @@ def import_plan(
     seq: _One | None = ...,
     schedule_csv: _One | None = ...,
     set: _Pairs | None = ...,
-    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright'] | None = ...,
+    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright', 'unsloth'] | None = ...,
     out: _One | None = ...,
     inline: bool | None = ...,
     threads: int | None = None,
