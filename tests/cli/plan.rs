@@ -104,7 +104,7 @@ fn a_risk_that_is_none_is_one_line() {
     check("--risk nan", "between 0 and 1");
     check("--memory-reserve 5", "is not a number followed by one of GiB");
     check("--memory-reserve -5GiB", "out of range");
-    check("--memory-reserve 500GiB", "it must be less than a GPU's 80.0 GiB");
+    check("--memory-reserve 500GiB", "it must be less than a GPU's 79.2 GiB");
     check("--memory-reserve 5GiB --memory-risk 0.1", "cannot be used with");
 }
 
