@@ -2,7 +2,7 @@
 //!
 //! | event | name | value | meaning |
 //! | --- | --- | --- | --- |
-//! | `start` | a job | `GPUS@NODE` | it runs on so many GPUs, from this node on; nodes are counted from 0 over all kinds |
+//! | `start` | a job | `GPUS@NODE` | it runs on that number of GPUs, from this node on; nodes are counted from 0 over all kinds |
 //! | `progress` | a job | 0 to 1 | so much of its work is done and saved |
 //! | `stop` | a job | | it runs no more; what it saved stays |
 //! | `end` | a job | | it has ended |

@@ -1,5 +1,5 @@
 //! A table of measured speeds, which stands in for forecasts: `profile,gpus,steps_per_s` and, for several kinds of nodes, `node`;
-//! with `nodes` a row holds for GPUs that are spread over so many nodes.
+//! with `nodes` a row holds for GPUs that are spread over that number of nodes.
 
 use serde::Deserialize;
 

@@ -4,7 +4,7 @@ use crate::instance::NodeKind;
 use crate::throughputs::Throughput;
 use std::collections::BTreeMap;
 
-/// What is known of one profile on one kind of nodes: by GPUs, the speeds on so many nodes, ascending.
+/// What is known of one profile on one kind of nodes: by GPUs, the speeds by number of nodes, ascending.
 type Known = BTreeMap<usize, Vec<(usize, f64)>>;
 
 /// A table of speeds for the nodes of a cluster.
@@ -45,7 +45,7 @@ impl Speeds {
         self.names.get(name).copied()
     }
 
-    /// Steps a second on GPUs that lie on `nodes` nodes; 0 if it does not run. Where the table has no row for so many nodes,
+    /// Steps a second on GPUs that lie on `nodes` nodes; 0 if it does not run. Where the table has no row for that number of nodes,
     /// the row for the next larger number holds, else that for the largest.
     pub fn on_nodes(&self, profile: usize, kind: usize, gpus: usize, nodes: usize) -> f64 {
         let Some(list) = self.known[profile][kind].get(&gpus) else { return 0.0 };
@@ -53,7 +53,7 @@ impl Speeds {
         found.map_or(0.0, |(_, speed)| *speed)
     }
 
-    /// Steps a second on the fewest nodes that have so many GPUs; 0 if it does not run.
+    /// Steps a second on the fewest nodes that have that number of GPUs; 0 if it does not run.
     pub fn best(&self, profile: usize, kind: usize, gpus: usize) -> f64 {
         self.on_nodes(profile, kind, gpus, gpus.div_ceil(self.per_node[kind]))
     }

@@ -5,9 +5,9 @@
 //! such speeds exist is found by bisection. It changes as jobs age; it is computed anew when jobs come or go.
 //! Source: Mahajan et al. 2020, NSDI, section 3; Narayanan et al. 2020, OSDI, section 4.2.
 
-use super::shares::{Rounds, Shares, equal_share, shares};
+use super::shares::{Shares, by_shares, equal_share, shares};
 use super::{Decide, Policy};
-use crate::online::{Grant, View};
+use crate::online::View;
 
 /// Steps of the bisection, of the logarithm of ρ.
 const STEPS: usize = 12;
@@ -27,30 +27,21 @@ impl Policy for FinishTimeFairness {
     }
 
     fn begin(&self) -> Box<dyn Decide> {
-        Box::new(State::default())
+        by_shares(least_rho)
     }
 }
 
-#[derive(Default)]
-struct State {
-    rounds: Rounds,
-}
-
-impl Decide for State {
-    fn decide(&mut self, view: &View) -> Vec<Grant> {
-        self.rounds.grants(view, |view| {
-            let (mut low, mut high) = (RANGE.0.ln(), RANGE.1.ln());
-            let mut best = None;
-            for _ in 0..STEPS {
-                let middle = (low + high) / 2.0;
-                match with(view, middle.exp()) {
-                    Some(found) => (high, best) = (middle, Some(found)),
-                    None => low = middle,
-                }
-            }
-            best
-        })
+fn least_rho(view: &View) -> Option<Shares> {
+    let (mut low, mut high) = (RANGE.0.ln(), RANGE.1.ln());
+    let mut best = None;
+    for _ in 0..STEPS {
+        let middle = (low + high) / 2.0;
+        match with(view, middle.exp()) {
+            Some(found) => (high, best) = (middle, Some(found)),
+            None => low = middle,
+        }
     }
+    best
 }
 
 /// Shares with which no job has a larger ρ.

@@ -2,9 +2,9 @@
 //!
 //! Source: Narayanan et al. 2020, OSDI, section 4.2.
 
-use super::shares::{Rounds, shares};
+use super::shares::{Shares, by_shares, shares};
 use super::{Decide, Policy};
-use crate::online::{Grant, View};
+use crate::online::View;
 
 /// Least time until all have ended.
 pub struct Makespan;
@@ -19,20 +19,11 @@ impl Policy for Makespan {
     }
 
     fn begin(&self) -> Box<dyn Decide> {
-        Box::new(State::default())
+        by_shares(least_makespan)
     }
 }
 
-#[derive(Default)]
-struct State {
-    rounds: Rounds,
-}
-
-impl Decide for State {
-    fn decide(&mut self, view: &View) -> Vec<Grant> {
-        self.rounds.grants(view, |view| {
-            let asked: Vec<f64> = view.jobs.iter().map(|job| job.remaining).collect();
-            shares(view, &asked).map(|(_, shares)| shares)
-        })
-    }
+fn least_makespan(view: &View) -> Option<Shares> {
+    let asked: Vec<f64> = view.jobs.iter().map(|job| job.remaining).collect();
+    shares(view, &asked).map(|(_, shares)| shares)
 }

@@ -3,9 +3,9 @@
 //!
 //! Source: Narayanan et al. 2020, OSDI, section 4.1.
 
-use super::shares::{Rounds, equal_share, shares};
+use super::shares::{Shares, by_shares, equal_share, shares};
 use super::{Decide, Policy};
-use crate::online::{Grant, View};
+use crate::online::View;
 
 /// Max-min fairness over kinds of nodes.
 pub struct MaxMin;
@@ -20,21 +20,11 @@ impl Policy for MaxMin {
     }
 
     fn begin(&self) -> Box<dyn Decide> {
-        Box::new(State::default())
+        by_shares(max_min)
     }
 }
 
-#[derive(Default)]
-struct State {
-    rounds: Rounds,
-}
-
-impl Decide for State {
-    fn decide(&mut self, view: &View) -> Vec<Grant> {
-        self.rounds.grants(view, |view| {
-            let asked: Vec<f64> =
-                view.jobs.iter().map(|job| job.of.weight * equal_share(view, job)).collect();
-            shares(view, &asked).map(|(_, shares)| shares)
-        })
-    }
+fn max_min(view: &View) -> Option<Shares> {
+    let asked: Vec<f64> = view.jobs.iter().map(|job| job.of.weight * equal_share(view, job)).collect();
+    shares(view, &asked).map(|(_, shares)| shares)
 }

@@ -10,6 +10,7 @@
 //! asks for. Rounds grant GPUs by priority x_jk / (the part of rounds that j had on k); what is left goes to jobs that wait.
 //! Source: Narayanan et al. 2020, OSDI, sections 3 to 5.
 
+use super::Decide;
 use crate::online::{Active, Grant, View};
 use trainwright_planner::solver::{IntegerProgram, Limits, Relation, search};
 
@@ -51,9 +52,25 @@ pub fn shares(view: &View, asked: &[f64]) -> Option<(f64, Shares)> {
     Some((values[theta] * unit, (0..view.jobs.len()).map(of_job).collect()))
 }
 
+/// Decides by shares, which are computed anew when jobs come or go.
+pub fn by_shares(shares: fn(&View) -> Option<Shares>) -> Box<dyn Decide> {
+    Box::new(ByShares { rounds: Rounds::default(), shares })
+}
+
+struct ByShares {
+    rounds: Rounds,
+    shares: fn(&View) -> Option<Shares>,
+}
+
+impl Decide for ByShares {
+    fn decide(&mut self, view: &View) -> Vec<Grant> {
+        self.rounds.grants(view, self.shares)
+    }
+}
+
 /// Shares until jobs come or go, and the rounds since then.
 #[derive(Debug, Default)]
-pub struct Rounds {
+struct Rounds {
     jobs: Vec<usize>,
     shares: Shares,
     /// Rounds of each job on each kind.
@@ -63,7 +80,7 @@ pub struct Rounds {
 
 impl Rounds {
     /// The grants of a round; `shares` is asked when the jobs are others than before.
-    pub fn grants(&mut self, view: &View, shares: impl FnOnce(&View) -> Option<Shares>) -> Vec<Grant> {
+    fn grants(&mut self, view: &View, shares: impl FnOnce(&View) -> Option<Shares>) -> Vec<Grant> {
         let jobs: Vec<usize> = view.jobs.iter().map(|job| job.job).collect();
         let kinds = view.kinds.len();
         if jobs != self.jobs {
