@@ -288,7 +288,7 @@ fn remedies_of_an_infeasible_question_make_it_feasible() {
     let undivided = Pins { tensor: Some(1), pipeline: Some(1), ..Pins::default() };
     check(
         with_pins(question("gpt3-13b", "dgx-a100:1", 2048, 64), undivided),
-        &["leave the pinned choices to the planner", "4 nodes (32 GPUs) are enough", "GPUs with "],
+        &["leave the pinned choices to the planner", "8 nodes (64 GPUs) are enough", "GPUs with "],
     );
     // Sequences of 128 Ki tokens: state fits, activations do not.
     check(

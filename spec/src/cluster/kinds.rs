@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(of, [0, 0, 1, 1]);
         assert_eq!(cluster.kinds_of(&[3, 20, 5]), [0, 1]);
         assert_eq!((cluster.only(1).nodes, &*cluster.only(1).node.name), (3, "dgx-a100"));
-        assert_eq!((cluster.first_of(1), cluster.mean_memory().as_gib().round()), (16, 80.0));
+        assert_eq!((cluster.first_of(1), cluster.mean_memory().as_gib().round()), (16, 79.0));
         let turned = cluster.in_order(&[1, 0]);
         assert_eq!((turned.nodes, turned.kind_of(23), turned.kind_of(24)), (5, 0, 1));
         assert_eq!((&*turned.node.name, &*turned.others[0].node.name), ("dgx-a100", "dgx-h100"));
