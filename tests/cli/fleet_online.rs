@@ -39,7 +39,7 @@ fn what_makes_no_sense_is_one_line() {
     for (code, trace, arguments, expected) in [
         (2, "", nodes, "trace.csv: there is no row"),
         (2, "a,x,net,8,4\n", nodes, "trace.csv: line 2: "),
-        (2, "a,0,net,8,-4\n", nodes, "trace.csv: line 2: `steps` is -4; it should be above 0, up to 1e18"),
+        (2, "a,0,net,8,-4\n", nodes, "trace.csv: line 2: `steps` is -4; it should be from 1 to 1e18"),
         (2, "a,0,not,8,4\n", nodes, "job `a`: `profile` is \"not\"; the table of speeds does not have it"),
         (3, "a,0,net,4,4\n", nodes, "job `a` never fits"),
         (2, "a,0,net,8,4\n", "--nodes n:2", "it must be a name, a count and GPUs, as v100:9x4"),

@@ -73,8 +73,8 @@ pub fn read(text: &str) -> Result<Vec<Arrival>, String> {
         if !(1..=MOST_GPUS).contains(&row.gpus) {
             return bad("gpus", row.gpus.to_string(), "from 1 to 100000");
         }
-        if !(row.steps > 0.0 && row.steps <= 1e18) {
-            return bad("steps", row.steps.to_string(), "above 0, up to 1e18");
+        if !(1.0..=1e18).contains(&row.steps) {
+            return bad("steps", row.steps.to_string(), "from 1 to 1e18");
         }
         let range = (row.min_gpus.unwrap_or(row.gpus), row.max_gpus.unwrap_or(row.gpus));
         if !(1..=row.gpus).contains(&range.0) {
@@ -133,7 +133,7 @@ mod tests {
         check("a,-1,p,2,10,,,,", "line 2: `arrival_s` is -1; it should be seconds from 0 to 3.2e9");
         check("a,nan,p,2,10,,,,", "line 2: `arrival_s` is NaN; it should be seconds from 0 to 3.2e9");
         check("a,0,p,0,10,,,,", "line 2: `gpus` is 0; it should be from 1 to 100000");
-        check("a,0,p,2,0,,,,", "line 2: `steps` is 0; it should be above 0, up to 1e18");
+        check("a,0,p,2,0,,,,", "line 2: `steps` is 0; it should be from 1 to 1e18");
         check("a,0,p,2,10,3,,,", "line 2: `min_gpus` is 3; it should be from 1 to gpus");
         check("a,0,p,2,10,,1,,", "line 2: `max_gpus` is 1; it should be from gpus to 100000");
         check("a,0,p,2,10,,,0,", "line 2: `weight` is 0; it should be from 1e-6 to 1e6");
