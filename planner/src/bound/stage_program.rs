@@ -178,3 +178,109 @@ impl StageProgram {
         self.stages.iter().zip(&columns.blocks).map(stage).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainwright_spec::schedule::ideal::PassTimes;
+    use trainwright_spec::schedule::{PipelineShape, schedule};
+
+    /// How many ways there are to give `stages` stages `blocks` blocks of which some are computed again, as pairs of both.
+    fn all_ways(stages: usize, blocks: usize) -> Vec<Vec<[usize; 2]>> {
+        if stages == 1 {
+            return (0..=blocks).map(|again| vec![[blocks - again, again]]).collect();
+        }
+        let mut ways = Vec::new();
+        for first in 0..=blocks {
+            for rest in all_ways(stages - 1, blocks - first) {
+                ways.extend((0..=first).map(|again| [&[[first - again, again]][..], &rest].concat()));
+            }
+        }
+        ways
+    }
+
+    #[test]
+    fn nothing_that_fits_is_faster_and_the_fastest_is_close() {
+        let mut state = 11u64;
+        let mut random = move || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as f64 / 2f64.powi(31)
+        };
+        let (mut of_best, mut in_memory, mut questions) = (0.0, 0, 0);
+        for (ranks, blocks, microbatches) in [(2, 5, 4), (3, 6, 6), (3, 7, 9), (4, 6, 8)].repeat(8) {
+            let shape = PipelineShape { ranks, virtual_stages: 1, microbatches };
+            let lists = schedule("1f1b").unwrap().lists(shape);
+            let passes = Arc::new(Passes::of(&lists, ranks).unwrap());
+            let (forward, back) = (0.5 + random(), 0.5 + random());
+            let message = 0.1 * random();
+            let options = |rank: usize| {
+                let held = (ranks - rank).min(microbatches) as f64;
+                let option = |times: [f64; 3], kept: f64| StageOption {
+                    run: 0,
+                    times,
+                    memory: vec![0.02 + 0.02 * kept * held],
+                };
+                vec![option([forward, back, back], 1.0), option([forward, back + forward, back], 0.1)]
+            };
+            let ends = |random: &mut dyn FnMut() -> f64| [random(), random(), random()];
+            let (first, last) = (ends(&mut random), ends(&mut random));
+            let room = 0.07 + 0.25 * random();
+            let stage = |rank: usize| StageOptions {
+                rank,
+                least_blocks: usize::from(rank > 0 && rank + 1 < ranks),
+                ends: match rank {
+                    0 => first,
+                    _ if rank + 1 == ranks => last,
+                    _ => [0.0; 3],
+                },
+                options: options(rank),
+            };
+            let program = StageProgram {
+                stages: (0..ranks).map(stage).collect(),
+                room: vec![vec![room]; ranks],
+                blocks: vec![blocks],
+                message,
+                more: 0.0,
+                whole: true,
+                passes: passes.clone(),
+            };
+            let mut best = [f64::INFINITY; 2];
+            for way in all_ways(ranks, blocks) {
+                let stages = || program.stages.iter().zip(&way);
+                if stages().any(|(stage, [kept, again])| kept + again < stage.least_blocks) {
+                    continue;
+                }
+                let times = |(stage, counts): (&StageOptions, &[usize; 2])| {
+                    let mut times = stage.ends;
+                    for (option, count) in stage.options.iter().zip(counts) {
+                        times
+                            .iter_mut()
+                            .zip(option.times)
+                            .for_each(|(sum, time)| *sum += time * *count as f64);
+                    }
+                    let [forward, input, weight] = times.map(Seconds::new);
+                    PassTimes { forward, input, weight }
+                };
+                let held = |(stage, counts): (&StageOptions, &[usize; 2])| -> f64 {
+                    let options = stage.options.iter().zip(counts);
+                    options.map(|(option, count)| option.memory[0] * *count as f64).sum()
+                };
+                let times: Vec<PassTimes> = stages().map(times).collect();
+                let (makespan, _) = passes.makespan(&times, Seconds::new(message));
+                let fits = stages().all(|stage| held(stage) <= room);
+                best[0] = best[0].min(makespan.get());
+                best[1] = best[1].min(if fits { makespan.get() } else { f64::INFINITY });
+            }
+            if best[1].is_infinite() {
+                continue;
+            }
+            let bound = program.bound(Vec::new(), &|_| false);
+            assert!(bound <= best[1], "{shape:?}: {bound} above {}", best[1]);
+            of_best += bound / best[1];
+            in_memory += usize::from(bound > best[0]);
+            questions += 1;
+        }
+        assert!(questions > 16 && in_memory > 4, "{questions}, memory matters in {in_memory}");
+        assert!(of_best / questions as f64 > 0.95, "{}", of_best / questions as f64);
+    }
+}

@@ -82,6 +82,12 @@ impl<'a> Goal<'a> {
         Self { tight_up_to: FEW_COPIES, ..self }
     }
 
+    /// Whether a candidate with a tight bound gets that of its whole blocks before it is solved. A search for a plan that fits does
+    /// without: candidates without such a bound would come first, and be solved in vain.
+    fn bounds_whole_blocks(&self, candidate: &Candidate) -> bool {
+        self.looks == Looks::Unlimited && candidate.virtual_stages == 1
+    }
+
     /// Whether a candidate gets a tight bound before it is solved.
     fn is_tight(&self, candidate: &Candidate) -> bool {
         candidate.mesh.weight_copies() <= self.tight_up_to
@@ -375,8 +381,8 @@ impl SearchSpace<'_> {
             Part::Pipeline => return Ok(self.open_pipeline(&branch, goal, known, most, plan)),
             Part::Candidate | Part::Tight | Part::WholeBlocks => self.candidate(&branch),
         };
-        let is_cheap = branch.part == Part::Candidate || candidate.virtual_stages == 1;
-        if branch.part != Part::WholeBlocks && goal.is_tight(&candidate) && is_cheap {
+        let has_more = branch.part == Part::Candidate || goal.bounds_whole_blocks(&candidate);
+        if branch.part != Part::WholeBlocks && goal.is_tight(&candidate) && has_more {
             candidate.apply_to(plan);
             let outlook = self.model().outlook(&candidate);
             let most = most.map(|most| most / outlook.time);
@@ -469,7 +475,7 @@ impl SearchSpace<'_> {
         {
             let is_solved = match branch.part {
                 Part::Layout | Part::Pipeline => false,
-                Part::Tight => self.candidate(branch).virtual_stages > 1,
+                Part::Tight => !goal.bounds_whole_blocks(&self.candidate(branch)),
                 Part::Candidate => !goal.is_tight(&self.legal.layouts[branch.layout as usize]),
                 Part::WholeBlocks => true,
             };
