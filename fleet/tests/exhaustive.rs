@@ -1,4 +1,4 @@
-//! Random instances, 200 with `TRAINWRIGHT_LONG=1`, against an exhaustive search that shares no code with the library.
+//! Random instances, as many of each kind as `TRAINWRIGHT_FLEET` says, against an exhaustive search that shares no code with the library.
 //!
 //! The search keeps for each GPU what it is busy with, second by second, and tries for each job in turn every choice, every set of
 //! GPUs up to their order on a node, and every start up to a horizon: no list schedules, no integer program.
@@ -167,12 +167,10 @@ fn random_instance(seed: u64) -> Instance {
     Instance { kinds, jobs: all, contiguous: true }
 }
 
-/// How many instances: fewer of the slower searches where not all cases run.
+/// How many instances: fewer of the slower searches if nothing is said.
 fn count(default: u64) -> u64 {
-    match std::env::var("TRAINWRIGHT_LONG") {
-        Ok(value) if value == "1" => 200,
-        _ => default,
-    }
+    let number = std::env::var("TRAINWRIGHT_FLEET").ok();
+    number.map_or(default, |number| number.parse().expect("TRAINWRIGHT_FLEET is a number"))
 }
 
 fn compare(objective: Objective, default: u64) {
