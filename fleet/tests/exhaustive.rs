@@ -1,4 +1,5 @@
-//! Random instances, as many of each kind as `TRAINWRIGHT_FLEET` says, against an exhaustive search that shares no code with the library.
+//! Random instances, as many of each kind as `TRAINWRIGHT_FLEET` says, against an exhaustive search that shares no code with the
+//! library.
 //!
 //! The search keeps for each GPU what it is busy with, second by second, and tries for each job in turn every choice, every set of
 //! GPUs up to their order on a node, and every start up to a horizon: no list schedules, no integer program.

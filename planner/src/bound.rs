@@ -13,7 +13,8 @@
 //!                        recomputation
 //! ```
 //!
-//! Each is at least the one before; the search takes that of whole blocks with the tight one. A property test holds them below simulated times.
+//! Each is at least the one before; the search takes the higher of the tight one and that of whole blocks. A property test holds
+//! them below simulated times.
 
 mod activation_copies;
 mod activation_memory;

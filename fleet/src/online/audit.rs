@@ -45,7 +45,7 @@ pub fn audit(question: &Question, outcome: &Outcome) -> Result<(), String> {
         for segment in list.iter() {
             let speed = question.speeds.on_nodes(profile, segment.kind, segment.gpus.len(), segment.nodes);
             steps += speed * (segment.to.get() - segment.from.get() - restart).max(0.0);
-            // What a fast job makes in the least time that a late clock tells apart.
+            // Steps of the time by which the ends of a segment are rounded: as numbers grow, so does the rounding.
             rounding += speed * 2.0 * f64::EPSILON * segment.to.get();
         }
         if (steps - of.steps).abs() > rounding {

@@ -33,7 +33,8 @@ const CLOSE: f64 = 1e-3;
 /// Programs of more columns than this would take longer than what they spare.
 const MOST_OPTIONS: usize = 192;
 
-/// After so long a solver is taken to have lost its way: most programs take milliseconds.
+/// Seconds after which a program is given up, as microlp does not end for every program; most take milliseconds. Only where this limit
+/// is reached does a bound depend on the speed of the machine.
 const LOST: Seconds = Seconds::new(10.0);
 
 /// Nodes of a search; most programs take ten.
@@ -185,7 +186,7 @@ mod tests {
     use trainwright_spec::schedule::ideal::PassTimes;
     use trainwright_spec::schedule::{PipelineShape, schedule};
 
-    /// How many ways there are to give `stages` stages `blocks` blocks of which some are computed again, as pairs of both.
+    /// All ways to give `stages` stages `blocks` blocks: by stage, how many keep their activations and how many are computed again.
     fn all_ways(stages: usize, blocks: usize) -> Vec<Vec<[usize; 2]>> {
         if stages == 1 {
             return (0..=blocks).map(|again| vec![[blocks - again, again]]).collect();
