@@ -62,10 +62,6 @@ pub enum MemoryReport {
     Peak,
     /// Memory of tensors at the peak of the fullest rank.
     PeakOfTensors,
-    /// Memory of tensors between two steps on the first rank; this many bytes for each token of a microbatch and unit of
-    /// width are activations that nothing has replaced yet.
-    BetweenSteps {
-        /// Those.
-        left: Sourced<Bytes>,
-    },
+    /// Memory of tensors between two steps on the first rank: state, and buffers that stay allocated.
+    BetweenSteps,
 }
