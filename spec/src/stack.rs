@@ -3,7 +3,7 @@
 mod habits;
 mod host;
 
-pub use habits::{Cut, ExpertGates, ExtraState, MemoryReport};
+pub use habits::{Cut, ExpertGates, ExtraState, MemoryReport, TokenKernels};
 pub use host::HostTimes;
 
 use crate::catalog;
@@ -12,7 +12,7 @@ use crate::model::Model;
 use crate::precision::Precision;
 use crate::program::FlashVersion;
 use crate::sourced::Sourced;
-use crate::units::Bytes;
+use crate::units::{Bytes, BytesPerSecond};
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
@@ -131,6 +131,12 @@ pub struct Stack {
     /// Multiprocessors of its kernels that send a token to each rank once; `None` if it has no such kernels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_multiprocessors: Option<Sourced<usize>>,
+    /// What one of these multiprocessors moves; the GPU's figure for such kernels if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_rate: Option<Sourced<BytesPerSecond>>,
+    /// The kernels that take the place of these where a table's dispatcher is `hybridep`; the same ones if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hybrid_dispatch: Option<TokenKernels>,
     /// Where the outputs of experts are multiplied by their gates.
     #[serde(default, skip_serializing_if = "is_default")]
     pub expert_gates: ExpertGates,
@@ -442,6 +448,10 @@ mod tests {
             let selective = stack.selective_blocks.iter().map(|blocks| &blocks.source);
             let selective = selective.chain(stack.tensor_fragmentation.iter().map(|part| &part.source));
             let selective = selective.chain(stack.gather_buffers.iter().map(|bytes| &bytes.source));
+            let selective = selective.chain(stack.dispatch_rate.iter().map(|rate| &rate.source));
+            let hybrid = stack.hybrid_dispatch.iter();
+            let hybrid = hybrid.flat_map(|hybrid| [&hybrid.multiprocessors.source, &hybrid.rate.source]);
+            let selective = selective.chain(hybrid);
             let dispatch = dispatch.chain(kept).chain(stack.norm_element.iter().map(|size| &size.source));
             let traffic = stack.traffic.iter().map(|traffic| &traffic.source);
             let of_stack =

@@ -2,7 +2,7 @@
 //! in addition to the state, and which memory it prints.
 
 use crate::sourced::Sourced;
-use crate::units::Bytes;
+use crate::units::{Bytes, BytesPerSecond};
 use serde::{Deserialize, Serialize};
 
 /// How blocks are given to stages.
@@ -27,6 +27,16 @@ pub enum ExpertGates {
     Combine,
     /// In the activation, before the second matrix, which is linear. The gradient needs what is kept for the activation.
     Activation,
+}
+
+/// Kernels that send a token to each rank once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenKernels {
+    /// Multiprocessors that they take.
+    pub multiprocessors: Sourced<usize>,
+    /// What one of these moves.
+    pub rate: Sourced<BytesPerSecond>,
 }
 
 /// What is held for each parameter in addition to weights, gradients and optimizer as the plan has them.
