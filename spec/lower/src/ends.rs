@@ -133,9 +133,8 @@ fn cross_entropy(shape: &Shape, local_vocabulary: usize) -> Part {
     exchange(&mut forward);
     exchange(&mut forward);
     forward.push(over_kept(Step::streaming("loss divide", wide, wide)));
-    let gradient = Step::streaming("loss", wide, logits);
-    // Autograd casts the gradient when it has given back the log-probabilities and their gradient.
-    let by_autograd = shape.stack.loss_by_autograd;
-    let backward = vec![if by_autograd { gradient.in_place().holding(2.0 * wide) } else { gradient }];
+    // Beside autograd's gradients the logits live that the training loop holds, as large as the gradient that they get.
+    let gradients = if shape.stack.loss_by_autograd { 2.0 * wide } else { Bytes::ZERO };
+    let backward = vec![Step::streaming("loss", wide, logits).holding(gradients)];
     Part { forward, backward, kept: wide, ..Part::default() }
 }

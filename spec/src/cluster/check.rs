@@ -249,6 +249,9 @@ fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
     if let Some(grouped) = &gpu.achieved.grouped {
         part("node.gpu.achieved.grouped", grouped.value)?;
     }
+    if let Some(grouped) = &gpu.achieved.grouped_narrow {
+        part("node.gpu.achieved.grouped_narrow", grouped.value)?;
+    }
     for (version, reached) in &gpu.achieved.attention {
         let key = format!("node.gpu.achieved.attention.{}", version.name());
         part(&format!("{key}.forward"), reached.forward.value)?;
