@@ -163,13 +163,13 @@ fn copied_logits_live_in_fp32_while_the_loss_is_computed() {
     let temporaries = |copies: bool| {
         let mut plan = plan("megatron-deepspeed", 2, Precision::Bf16);
         // So many that nothing else takes more.
-        plan.job.sequence = 1024;
+        (plan.job.sequence, plan.micro_batch) = (1024, 2);
         plan.stack.loss_copies_logits = copies;
         plan_memory(&plan)[0].temporaries
     };
-    // 1,024 tokens, and a vocabulary of 50,257 that the stack pads to a multiple of 128.
-    assert_eq!(temporaries(true), Bytes::new(4.0 * 1024.0 * 50304.0));
-    assert_eq!(temporaries(false), Bytes::new(2.0 * 1024.0 * 50304.0));
+    // 2,048 tokens, and a vocabulary of 50,257 that the stack pads to a multiple of 128.
+    assert_eq!(temporaries(true), Bytes::new(4.0 * 2048.0 * 50304.0));
+    assert_eq!(temporaries(false), Bytes::new(2.0 * 2048.0 * 50304.0));
 }
 
 #[test]
@@ -229,7 +229,8 @@ fn a_cross_entropy_of_autograd_holds_two_gradients() {
 #[test]
 fn tensor_ranks_gather_into_buffers_that_stay_and_lose_more_memory() {
     let check = |data, buffers: f64, lost: f64, communicators: f64| {
-        let plan = plan("nanotron", data, Precision::Bf16);
+        let mut plan = plan("megatron-deepspeed", data, Precision::Bf16);
+        plan.stack = Stack::from_name("nanotron").unwrap();
         let memory = plan_memory(&plan);
         let RankMemory { activations, temporaries, overhead, .. } = memory[0];
         let libraries = Bytes::new((1024.0 + 512.0 * communicators) * 1048576.0);
