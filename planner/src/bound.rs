@@ -7,11 +7,13 @@
 //! LowerBounds::step      a candidate, memory left aside             closed forms          pipeline_work, update_time
 //! LowerBounds::tight     a candidate, in its memory, with what its  dual of the longest   ordered_work, data_axis,
 //!                        data axis sends                            path, bisection       rank_capacity, …
+//! LowerBounds::whole_blocks   whole blocks of a candidate in its    integer program      whole_blocks,
+//!                        memory and in the order of its passes                            stage_program
 //! LowerBounds::of_plan   a candidate with one partition and         one run of the order  ordered_work
 //!                        recomputation
 //! ```
 //!
-//! Each is at least the one before. A property test holds them below simulated times.
+//! Each is at least the one before; the search takes that of whole blocks with the tight one. A property test holds them below simulated times.
 
 mod activation_copies;
 mod activation_memory;
@@ -27,7 +29,9 @@ mod ordered_work;
 mod pass_order;
 mod pipeline_work;
 mod rank_capacity;
+mod stage_program;
 mod update_time;
+mod whole_blocks;
 
 pub(crate) use least_work::LeastWork;
 pub(crate) use lower_bounds::LowerBounds;

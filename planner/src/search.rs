@@ -173,6 +173,9 @@ fn plan_in_order(
     }
     // The way to the fastest plan may lead over some that are slower than the fastest so far.
     space.improve(&mut explored, scope.proved.max(KEPT), &searched)?;
+    if explored.ended {
+        space.prove_more(&mut explored, &searched);
+    }
     let search = search_summary(question, &space.legal, &explored);
     let mut ranked = ranked(&space, &explored, clock, first, watch)?;
     // Long steps were extrapolated to rank them; the forecasts are of the whole steps.

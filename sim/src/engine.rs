@@ -53,9 +53,12 @@ pub enum Timing {
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     timings: Vec<Timing>,
-    edges: Vec<(OpId, OpId)>,
+    /// What ops wait for besides the op before them in their queue: the earlier one first.
+    waits: Vec<(OpId, OpId)>,
     queue_tails: Vec<Option<OpId>>,
     queues: Vec<QueueId>,
+    /// The op behind each op in its queue, or `NOBODY`.
+    behind: Vec<OpId>,
     rendezvous_sizes: Vec<u32>,
     /// The uses of devices of all ops.
     uses: Vec<Use>,
@@ -129,8 +132,9 @@ impl Graph {
     pub fn with_capacity(ops: usize) -> Self {
         Self {
             timings: Vec::with_capacity(ops),
-            edges: Vec::with_capacity(2 * ops),
+            waits: Vec::with_capacity(ops),
             queues: Vec::with_capacity(ops),
+            behind: Vec::with_capacity(ops),
             ..Self::default()
         }
     }
@@ -152,8 +156,9 @@ impl Graph {
         let op = OpId(self.timings.len() as u32);
         self.timings.push(timing);
         self.queues.push(queue);
+        self.behind.push(NOBODY);
         if let Some(tail) = self.queue_tails[queue].replace(op) {
-            self.edges.push((tail, op));
+            self.behind[tail] = op;
         }
         op
     }
@@ -165,7 +170,10 @@ impl Graph {
 
     /// Makes `op` wait for `earlier`.
     pub fn wait(&mut self, op: OpId, earlier: OpId) {
-        self.edges.push((earlier, op));
+        // Those of one queue run one after the other in any case.
+        if self.queues[op] != self.queues[earlier] || op <= earlier {
+            self.waits.push((earlier, op));
+        }
     }
 
     /// Sets what an op ends with, where that was not known when it was added.
@@ -216,9 +224,10 @@ impl Graph {
         &self.timings
     }
 
-    /// Which op waits for which: the earlier one first.
-    pub fn edges(&self) -> &[(OpId, OpId)] {
-        &self.edges
+    /// Which op waits for which: the earlier one first. Those of a queue come before all others.
+    pub fn edges(&self) -> impl Iterator<Item = (OpId, OpId)> {
+        let queued = (0..).map(OpId).zip(&self.behind).filter(|(_, behind)| **behind != NOBODY);
+        queued.map(|(op, behind)| (op, *behind)).chain(self.waits.iter().copied())
     }
 
     fn uses_of(&self, op: OpId) -> &[Use] {
@@ -260,27 +269,29 @@ impl Graph {
     }
 }
 
-/// Successors of each op, one list behind the other.
+/// The ops that wait for each op besides the one behind it in its queue, one list behind the other.
 struct Successors {
     first: Vec<u32>,
     ops: Vec<OpId>,
 }
 
 impl Successors {
-    fn new(ops: usize, edges: &[(OpId, OpId)]) -> Self {
+    fn new(ops: usize, waits: &[(OpId, OpId)]) -> Self {
+        // How many there are of each op; then, where its list ends; then, where it begins.
         let mut first = vec![0u32; ops + 1];
-        for (from, _) in edges {
-            first[usize::from(*from) + 1] += 1;
+        for (from, _) in waits {
+            first[*from] += 1;
         }
-        for op in 0..ops {
-            first[op + 1] += first[op];
+        let mut end = 0;
+        for count in &mut first {
+            end += *count;
+            *count = end;
         }
-        let mut place = first.clone();
-        let mut list = vec![NOBODY; edges.len()];
-        for (from, to) in edges {
-            let slot = &mut place[*from];
+        let mut list = vec![NOBODY; waits.len()];
+        for (from, to) in waits.iter().rev() {
+            let slot = &mut first[*from];
+            *slot -= 1;
             list[*slot as usize] = *to;
-            *slot += 1;
         }
         Self { first, ops: list }
     }
@@ -312,7 +323,10 @@ impl<'a> Run<'a> {
     fn new(graph: &'a Graph) -> Self {
         let ops = graph.len();
         let mut missing = vec![0u32; ops];
-        for (_, to) in &graph.edges {
+        for to in graph.behind.iter().filter(|behind| **behind != NOBODY) {
+            missing[*to] = 1;
+        }
+        for (_, to) in &graph.waits {
             missing[*to] += 1;
         }
         let mut follower = Vec::new();
@@ -325,7 +339,7 @@ impl<'a> Run<'a> {
         let never = vec![NEVER; ops];
         Self {
             graph,
-            successors: Successors::new(ops, &graph.edges),
+            successors: Successors::new(ops, &graph.waits),
             missing,
             follower,
             present: vec![Vec::new(); graph.rendezvous_sizes.len()],
@@ -420,12 +434,29 @@ impl<'a> Run<'a> {
                 self.events.push(now, follower);
             }
         }
-        for index in self.successors.range(op) {
-            let next = self.successors.ops[index];
-            self.missing[next] -= 1;
-            if self.missing[next] == 0 {
-                self.post(next, now);
-            }
+        // In the order of their numbers, as far as those who wait were added in that order.
+        let behind = self.graph.behind[op];
+        let mut range = self.successors.range(op);
+        while let Some(next) = range.clone().next().map(|index| self.successors.ops[index])
+            && next < behind
+        {
+            self.release(next, now);
+            range.start += 1;
+        }
+        if behind != NOBODY {
+            self.release(behind, now);
+        }
+        for index in range {
+            self.release(self.successors.ops[index], now);
+        }
+    }
+
+    /// One of those that an op waits for has ended.
+    fn release(&mut self, op: OpId, now: Picoseconds) {
+        let missing = &mut self.missing[op];
+        *missing -= 1;
+        if *missing == 0 {
+            self.post(op, now);
         }
     }
 }

@@ -100,10 +100,10 @@ impl Repeated {
         // What each op waited for last.
         let mut binding: Vec<Option<OpId>> = vec![None; graph.len()];
         for (earlier, op) in graph.edges() {
-            let known = &mut binding[*op];
-            let later = |known: OpId| outcome.ended[*earlier] > outcome.ended[known];
+            let known = &mut binding[op];
+            let later = |known: OpId| outcome.ended[earlier] > outcome.ended[known];
             if known.is_none_or(later) {
-                *known = Some(*earlier);
+                *known = Some(earlier);
             }
         }
         let last = self.last_members(outcome);

@@ -5,7 +5,7 @@ use super::stages::stages;
 use super::table::Table;
 use super::words::{
     choices, count, gib, grouped, heading, job_in_words, memory_of_gpus, pairs, percent, recompute_cell,
-    wrap, yes_no,
+    without_column, wrap, yes_no,
 };
 use trainwright_planner::{
     Found, MemoryLimit, NodeCounts, Order, Question, Ranked, Search, Sensitivity, WithAllNodes,
@@ -231,6 +231,29 @@ pub fn numbered(ranked: &[Ranked]) -> Vec<(usize, &Ranked)> {
     (1..).zip(ranked).collect()
 }
 
+/// In which choices without a column the plans differ: `1, 3 context by ring; 2 context by all-gather`. `None` if in none.
+fn besides(ranked: &[(usize, &Ranked)]) -> Option<String> {
+    let mut words: Vec<(Vec<usize>, Vec<String>)> = Vec::new();
+    for (place, ranked) in ranked {
+        let choices = without_column(&ranked.plan);
+        match words.iter_mut().find(|(_, known)| *known == choices) {
+            Some((places, _)) => places.push(*place),
+            None => words.push((vec![*place], choices)),
+        }
+    }
+    let of_all: Vec<String> = words.first()?.1.clone();
+    let common = |choice: &String| words.iter().all(|(_, choices)| choices.contains(choice));
+    let of_all: Vec<&String> = of_all.iter().filter(|choice| common(choice)).collect();
+    let of_plans = words.iter().map(|(places, choices)| {
+        let own: Vec<&str> =
+            choices.iter().filter(|choice| !of_all.contains(choice)).map(String::as_str).collect();
+        let own = if own.is_empty() { "none of these".into() } else { own.join(", ") };
+        let places: Vec<String> = places.iter().map(usize::to_string).collect();
+        format!("{} {own}", places.join(", "))
+    });
+    (words.len() > 1).then(|| of_plans.collect::<Vec<_>>().join("; "))
+}
+
 /// The best plans, and what the columns of their table mean.
 pub fn ranking<'a>(
     question: &Question,
@@ -291,6 +314,9 @@ pub fn ranking<'a>(
     legend.push_str(
         "MFU: % of the peak, only the attention scores counted that the mask lets through; sel: selective",
     );
+    if let Some(besides) = besides(ranked) {
+        legend.push_str(&format!(". Plans differ in what has no column, too: {besides}"));
+    }
     // Further axes need the room.
     let memory = if context || experts { "mem" } else { "memory" };
     let communication = if context && experts { "comm" } else { "exposed" };

@@ -139,6 +139,27 @@ fn schemes(plan: &Plan) -> Vec<String> {
     parts
 }
 
+/// Choices of a plan that tables of plans have no column for: `context by ring`, `ranks in order tp-cp-pp-dp`, `fp8`.
+pub fn without_column(plan: &Plan) -> Vec<String> {
+    let mut parts: Vec<String> = schemes(plan);
+    if plan.data_sharding != "none" && plan.mesh.shard.is_none() {
+        // The last of the schemes, which is the column `shard`.
+        parts.pop();
+    }
+    let Mesh { tensor, expert, expert_tensor, order, .. } = plan.mesh;
+    if let Some(ranks) = expert_tensor.filter(|ranks| expert > 1 && *ranks != tensor) {
+        parts.push(format!("expert tensor {ranks}"));
+    }
+    if !order.is_default() {
+        parts.push(format!("ranks in order {}", order.name()));
+    }
+    if !plan.offload.is_none() {
+        parts.push(plan.offload.in_words());
+    }
+    parts.push(plan.job.precision.to_string());
+    parts
+}
+
 /// How many blocks of a plan recompute what: `none`, or `12 full 68 none`.
 fn recompute(plan: &Plan) -> String {
     recompute_of(plan.stages.iter())

@@ -140,6 +140,24 @@ fn the_same_arguments_give_the_same_bytes() {
 }
 
 #[test]
+fn plans_with_equal_columns_say_in_what_they_differ() {
+    let folder = Folder::new();
+    let question = "plan --model llama-3-8b --cluster dgx-h100:2 --seq 65536 --global-batch 16";
+    let answer: Value = serde_json::from_str(&folder.run(&format!("{question} --json")).stdout).unwrap();
+    let plans = answer["plans"].as_array().unwrap();
+    let schemes: std::collections::BTreeSet<&str> =
+        plans.iter().map(|plan| plan["plan"]["context_scheme"].as_str().unwrap()).collect();
+    assert!(schemes.len() > 1, "{schemes:?}");
+    let page = folder.run(question).stdout;
+    let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, differ) = words.split_once("Plans differ in what has no column, too:").expect("they differ");
+    let (differ, _) = differ.split_once("Forecasts").unwrap_or((differ, ""));
+    for scheme in schemes {
+        assert!(differ.contains(&format!("context by {scheme}")), "{scheme}: {differ}");
+    }
+}
+
+#[test]
 fn pins_are_kept() {
     let folder = Folder::new();
     let pins = "--tensor 2 --pipeline 2 --micro-batch 2 --schedule 1f1b --sequence-parallel true --data-sharding none \

@@ -5,6 +5,7 @@ use crate::candidate::Candidate;
 use crate::cost::{CostModel, LayerCost, Parameters, Peak};
 use trainwright_lower::memory::fixed_overhead;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::units::Bytes;
 
 /// Whether the blocks of the longest run do not fit on all ranks together, however they are recomputed.
 ///
@@ -21,17 +22,9 @@ pub(super) fn exceeds_memory(model: &CostModel, candidate: &Candidate, plan: &Pl
     let state = |layer: &LayerCost| Parameters::of(layer).gpu_state(plan).get();
     let lost = 1.0 + plan.stack.fragmentation.value;
     let by_kind = model.by_kind(candidate);
-    let stages = candidate.shape(model.question.job.global_batch).stages();
     let most_blocks = |rank: usize, peak: &Peak| {
         let cost = &by_kind[plan.kind(rank)];
-        let gpu = plan.node(rank).gpu.memory.value;
-        let mut room = model.outlook(candidate).room(gpu).get() - fixed_overhead(plan).get();
-        for in_flight in peak {
-            let ends = cost.ends(candidate, stages).into_iter();
-            for (_, end) in ends.filter(|(stage, _)| in_flight.stage % stages == *stage) {
-                room -= state(end) + end.kept_by(in_flight) * lost;
-            }
-        }
+        let room = room_at(model, candidate, plan, (rank, peak)).get();
         let memory = |choice: &LayerCost| {
             let kept = peak.iter().map(|in_flight| choice.kept_by(in_flight)).fold(f64::INFINITY, f64::min);
             state(choice) + kept * lost
@@ -44,4 +37,25 @@ pub(super) fn exceeds_memory(model: &CostModel, candidate: &Candidate, plan: &Pl
     let peaks = in_flight.peaks.first().map_or(0, Vec::len);
     let ranks = || in_flight.peaks.iter().enumerate();
     (0..peaks).any(|at| ranks().map(|(rank, peaks)| most_blocks(rank, &peaks[at])).sum::<f64>() < blocks)
+}
+
+/// What a rank has left for blocks at one of its peaks: what may be used of its memory, without what is fixed and what embedding and
+/// head on it hold then.
+pub(super) fn room_at(
+    model: &CostModel,
+    candidate: &Candidate,
+    plan: &Plan,
+    (rank, peak): (usize, &Peak),
+) -> Bytes {
+    let cost = &model.by_kind(candidate)[plan.kind(rank)];
+    let stages = candidate.shape(model.question.job.global_batch).stages();
+    let lost = 1.0 + plan.stack.fragmentation.value;
+    let mut room = model.outlook(candidate).room(plan.node(rank).gpu.memory.value) - fixed_overhead(plan);
+    for in_flight in peak {
+        let ends = cost.ends(candidate, stages).into_iter();
+        for (_, end) in ends.filter(|(stage, _)| in_flight.stage % stages == *stage) {
+            room -= Parameters::of(end).gpu_state(plan) + Bytes::new(end.kept_by(in_flight) * lost);
+        }
+    }
+    room
 }

@@ -8,6 +8,7 @@ use super::ordered_work::{KnownOrders, OrderedWork, busiest_and_idlest, passes_b
 use super::pipeline_work::{ROUNDING, layout_bound, pipeline_bound};
 use super::rank_capacity::capacity_bound;
 use super::update_time::update_bound;
+use super::whole_blocks::whole_blocks_bound;
 use crate::candidate::Candidate;
 use crate::cost::CostModel;
 use trainwright_lower::memory::fixed_overhead;
@@ -85,6 +86,21 @@ impl<'a> LowerBounds<'a> {
         }
         let most = most.map(|most| most * (1.0 + ROUNDING) / (1.0 - ROUNDING) - update);
         step(capacity_bound(model, candidate, plan, (&messages, around, ordered.as_ref()), (pipeline, most)))
+    }
+
+    /// The same of whole blocks in the order of the passes, in what the ranks can hold: an integer program, which takes longer.
+    pub fn whole_blocks(&self, candidate: &Candidate, plan: &Plan, most: Option<Seconds>) -> Seconds {
+        let model = &self.model;
+        let update = self.update(candidate, plan);
+        let around = around_passes(model, candidate, &Sent::known(model, &self.sent, candidate, plan));
+        let step = |passes: Seconds| (passes + around + update) * (1.0 - ROUNDING);
+        let enough = |passes: Seconds| most.is_some_and(|most| step(passes) >= most);
+        let messages = MessagePath::of(model, plan);
+        let ordered = OrderedWork::of(model, &self.orders, candidate, (&messages, Seconds::ZERO), &|_| false);
+        let Some((passes, paths)) = ordered.and_then(|ordered| ordered.passes_and_paths()) else {
+            return Seconds::ZERO;
+        };
+        step(whole_blocks_bound(model, candidate, plan, (passes, paths, messages.least()), &enough))
     }
 
     /// A time that no step of this very plan of a candidate is below.

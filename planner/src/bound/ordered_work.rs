@@ -1,6 +1,6 @@
 //! What the order of a candidate's passes makes of their work.
 
-use super::longest_paths::Passes;
+use super::longest_paths::{Counts, Passes};
 use super::message_path::MessagePath;
 use super::pass_order::{Blocks, Line, Order, OrderBound, Parts};
 use crate::candidate::Candidate;
@@ -42,6 +42,8 @@ pub(super) struct OrderedWork {
     rest: f64,
     /// What no pass hides.
     around: Seconds,
+    /// Where the lines come from.
+    order: Arc<OrderBound>,
 }
 
 impl OrderedWork {
@@ -86,11 +88,16 @@ impl OrderedWork {
         let schedule = candidate.schedule();
         let rank_of = |stage: usize| schedule.rank_of(stage, shape);
         let lines = order.lines_through_stages(&blocks, message, &rank_of);
-        let mut ordered = Self { lines, work, rest, around };
+        let mut ordered = Self { lines, work, rest, around, order: order.clone() };
         if !enough(ordered.time(Seconds::ZERO, None)) {
             ordered.lines.extend(order.lines_of_splits(&blocks, message, &rank_of));
         }
         Some(ordered)
+    }
+
+    /// The passes of the first microbatches, and some paths through them; `None` if passes wait for each other.
+    pub fn passes_and_paths(&self) -> Option<(Arc<Passes>, Vec<Counts>)> {
+        Some((self.order.passes()?, self.order.paths()))
     }
 
     /// A time that no step is below whose microbatches take `more` work than the least, and whose ranks have no more than `caps` blocks

@@ -161,6 +161,21 @@ impl OrderBound {
         Self { through_stages, of_splits: OnceLock::new(), order }
     }
 
+    /// The passes behind what they wait for; `None` if some wait for each other.
+    pub fn passes(&self) -> Option<Arc<Passes>> {
+        self.order.passes.clone()
+    }
+
+    /// The paths through each stage, and means of longest paths.
+    pub fn paths(&self) -> Vec<Counts> {
+        let through_stages = paths(&self.order.lists, self.order.stages);
+        through_stages.into_iter().chain(self.of_splits().iter().cloned()).collect()
+    }
+
+    fn of_splits(&self) -> &[Counts] {
+        self.of_splits.get_or_init(|| self.order.longest())
+    }
+
     /// What the means of the paths through each stage say, where messages take so long and stages are on these ranks.
     pub fn lines_through_stages(
         &self,
@@ -178,8 +193,7 @@ impl OrderBound {
         message: Seconds,
         rank_of: &dyn Fn(usize) -> usize,
     ) -> Vec<Line> {
-        let means = self.of_splits.get_or_init(|| self.order.longest());
-        means.iter().map(|mean| line(mean, blocks, message, rank_of)).collect()
+        self.of_splits().iter().map(|mean| line(mean, blocks, message, rank_of)).collect()
     }
 }
 

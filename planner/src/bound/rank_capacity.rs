@@ -312,7 +312,7 @@ fn stages_of_run(blocks: &[BlockRun], run: usize, stages: usize) -> std::ops::Ra
 
 /// What the backward of any block holds beyond activations at least; `None` where something else may stand in that memory:
 /// gathered weights, gradients that are not reduced, or what halves of backward hold.
-fn least_peak(model: &CostModel, candidate: &Candidate, plan: &Plan) -> Option<Bytes> {
+pub(super) fn least_peak(model: &CostModel, candidate: &Candidate, plan: &Plan) -> Option<Bytes> {
     let halves = model.pipelines.kind(candidate).halves;
     if halves || plan.divides(Divided::Weights) || plan.shards_gradients() {
         return None;

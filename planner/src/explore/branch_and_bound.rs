@@ -30,6 +30,9 @@ const BOUNDS: usize = 16;
 /// How many layouts are bounded before some candidates are solved.
 const LAYOUTS: usize = 1024;
 
+/// Of how many solved candidates more is proved at most.
+const PROOFS: usize = 24;
+
 /// How many candidates whose activations do not fit are remembered.
 const REMEMBERED: usize = 64;
 
@@ -79,6 +82,12 @@ impl<'a> Goal<'a> {
         Self { tight_up_to: FEW_COPIES, ..self }
     }
 
+    /// Whether a candidate with a tight bound gets that of its whole blocks before it is solved. A search for a plan that fits does
+    /// without: candidates without such a bound would come first, and be solved in vain.
+    fn bounds_whole_blocks(&self, candidate: &Candidate) -> bool {
+        self.looks == Looks::Unlimited && candidate.virtual_stages == 1
+    }
+
     /// Whether a candidate gets a tight bound before it is solved.
     fn is_tight(&self, candidate: &Candidate) -> bool {
         candidate.mesh.weight_copies() <= self.tight_up_to
@@ -120,6 +129,8 @@ pub(crate) struct Explored {
     pub ended: bool,
     /// No plan that was looked for is expected to be faster.
     pub bound: Option<Seconds>,
+    /// Nor any of what was not solved than this.
+    bound_of_rest: Option<Seconds>,
 }
 
 /// A part of the space. Small: there may be millions, so candidates are made when they are looked at.
@@ -144,6 +155,8 @@ enum Part {
     Candidate,
     /// A candidate with its tight bound.
     Tight,
+    /// A candidate with that of its whole blocks too.
+    WholeBlocks,
 }
 
 impl PartialEq for Branch {
@@ -271,7 +284,8 @@ impl SearchSpace<'_> {
                 solves = BATCH.min(2 * solves);
             }
             let left = heap.len() + unbounded.len();
-            explored.bound = self.bound_so_far(&explored, &heap, &unbounded);
+            explored.bound_of_rest = self.bound_of_rest(&heap, &unbounded);
+            explored.bound = explored.bound_so_far();
             watch(Progress {
                 best: kept.first().map(|time| Seconds::from(*time)),
                 bound: explored.bound,
@@ -286,22 +300,41 @@ impl SearchSpace<'_> {
                 break;
             }
         }
-        explored.bound = self.bound_so_far(&explored, &heap, &unbounded);
+        explored.bound_of_rest = self.bound_of_rest(&heap, &unbounded);
+        explored.bound = explored.bound_so_far();
         Ok(explored)
     }
 
-    /// A time that no plan is expected to be below: neither what was solved nor what is left.
-    fn bound_so_far(
-        &self,
-        explored: &Explored,
-        heap: &BinaryHeap<Branch>,
-        unbounded: &VecDeque<usize>,
-    ) -> Option<Seconds> {
-        let open = |seen: &&Seen| !matches!(seen.trial, Trial::OutOfMemory(_));
-        let seen = explored.seen.iter().filter(open).map(|seen| seen.bound);
+    /// A time that no plan of what is left is expected to be below.
+    fn bound_of_rest(&self, heap: &BinaryHeap<Branch>, unbounded: &VecDeque<usize>) -> Option<Seconds> {
         let unbounded = unbounded.iter().map(|index| self.least_times[*index]);
-        let branches = heap.peek().map(|branch| branch.bound);
-        seen.chain(branches).chain(unbounded).reduce(Seconds::min)
+        heap.peek().map(|branch| branch.bound).into_iter().chain(unbounded).reduce(Seconds::min)
+    }
+
+    /// Proves more of the solved candidates that have several stages on a rank: that their blocks, in the order of the passes and in
+    /// what the ranks can hold, take longer than their bounds say. Those with the lowest bounds come first, and no more than
+    /// `PROOFS`, since each program takes longer than all bounds before it.
+    pub fn prove_more(&self, explored: &mut Explored, stop: Stop) {
+        let Some(best) = explored.seen.iter().filter_map(Seen::time).min().map(Seconds::from) else { return };
+        let is_open = |seen: &&mut Seen| {
+            let decided = matches!(seen.trial, Trial::OutOfMemory(_));
+            seen.candidate.virtual_stages > 1 && !decided && seen.bound < best
+        };
+        let mut open: Vec<&mut Seen> = explored.seen.iter_mut().filter(is_open).collect();
+        open.sort_by(|a, b| a.bound.get().total_cmp(&b.bound.get()));
+        open.truncate(PROOFS);
+        open.into_par_iter().for_each_init(
+            || self.any_plan(),
+            |plan, seen| {
+                if !stop() {
+                    seen.candidate.apply_to(plan);
+                    let outlook = self.model().outlook(&seen.candidate);
+                    let bound = self.bounds.whole_blocks(&seen.candidate, plan, Some(best / outlook.time));
+                    seen.bound = seen.bound.max(outlook.expected(bound));
+                }
+            },
+        );
+        explored.bound = explored.bound_so_far();
     }
 
     /// Bounds the next layouts that may be below `most` by their blocks' times; those that cannot be are dropped.
@@ -346,18 +379,19 @@ impl SearchSpace<'_> {
         let candidate = match branch.part {
             Part::Layout => return self.open_layout(&branch, most),
             Part::Pipeline => return Ok(self.open_pipeline(&branch, goal, known, most, plan)),
-            Part::Candidate | Part::Tight => self.candidate(&branch),
+            Part::Candidate | Part::Tight | Part::WholeBlocks => self.candidate(&branch),
         };
-        if branch.part == Part::Candidate && goal.is_tight(&candidate) {
+        let has_more = branch.part == Part::Candidate || goal.bounds_whole_blocks(&candidate);
+        if branch.part != Part::WholeBlocks && goal.is_tight(&candidate) && has_more {
             candidate.apply_to(plan);
             let outlook = self.model().outlook(&candidate);
             let most = most.map(|most| most / outlook.time);
-            let bound = outlook.expected(self.bounds.tight(&candidate, plan, most));
-            return Ok(Step::Tightened(Branch {
-                bound: bound.max(branch.bound),
-                part: Part::Tight,
-                ..branch
-            }));
+            let (bound, part) = match branch.part {
+                Part::Candidate => (self.bounds.tight(&candidate, plan, most), Part::Tight),
+                _ => (self.bounds.whole_blocks(&candidate, plan, most), Part::WholeBlocks),
+            };
+            let bound = outlook.expected(bound).max(branch.bound);
+            return Ok(Step::Tightened(Branch { bound, part, ..branch }));
         }
         Ok(match self.trial(&candidate, most, goal.out_of_time)? {
             Some(trial) => Step::Solved(Box::new(Seen { candidate, bound: branch.bound, trial })),
@@ -441,8 +475,9 @@ impl SearchSpace<'_> {
         {
             let is_solved = match branch.part {
                 Part::Layout | Part::Pipeline => false,
+                Part::Tight => !goal.bounds_whole_blocks(&self.candidate(branch)),
                 Part::Candidate => !goal.is_tight(&self.legal.layouts[branch.layout as usize]),
-                Part::Tight => true,
+                Part::WholeBlocks => true,
             };
             work += if is_solved { BOUNDS } else { 1 };
             solved += usize::from(is_solved);
@@ -453,6 +488,13 @@ impl SearchSpace<'_> {
 }
 
 impl Explored {
+    /// A time that no plan is expected to be below: neither what was solved nor what is left.
+    fn bound_so_far(&self) -> Option<Seconds> {
+        let open = |seen: &&Seen| !matches!(seen.trial, Trial::OutOfMemory(_));
+        let seen = self.seen.iter().filter(open).map(|seen| seen.bound);
+        seen.chain(self.bound_of_rest).reduce(Seconds::min)
+    }
+
     fn add_infeasible_states(&mut self, infeasible: Vec<(Bytes, Candidate)>) {
         self.state_out_of_memory += infeasible.len();
         for (needs, candidate) in infeasible {
