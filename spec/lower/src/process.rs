@@ -9,10 +9,10 @@ use trainwright_spec::units::Seconds;
 
 /// Launches the ops of a pass, which ends when all are launched and done.
 ///
-/// T = φ (n l + g ε + c t (κ + (k − 1) ν) + μ): φ how much longer the node's processors take; n ops of the pass so far, l the time to launch one; g products in groups, ε the time
-/// of each in its precision; if the pipeline crosses nodes, c collectives of a tensor group of t ranks on k nodes, κ what one
-/// more rank adds, ν what it adds more for each further node; in a forward pass μ, the other work for a microbatch. It runs
-/// ahead of the GPU from pass to pass unless it waits for the pass's message.
+/// T = φ (n l + g ε + c t (κ + (k − 1) ν) + μ): φ how much longer the node's processors take; n ops of the pass so far, l the
+/// time to launch one; g products in groups, ε the time of each in its precision; if the pipeline crosses nodes, c collectives of a
+/// tensor group of t ranks on k nodes, κ what one more rank adds, ν what it adds more for each further node; in a forward pass μ,
+/// the other work for a microbatch. It runs ahead of the GPU from pass to pass unless it waits for the pass's message.
 pub(crate) fn launch(plan: &Plan, pass: Pass, emitter: &mut Emitter) {
     let Some(host) = &plan.stack.host else { return };
     let message = emitter.ops.iter().position(|op| matches!(op.work, Work::Receive { .. }));
