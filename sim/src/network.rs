@@ -85,7 +85,8 @@ pub fn collective_time(kind: CollectiveKind, bytes: Bytes, ranks: &[usize], clus
 /// Time of a collective in a call of the given kind.
 ///
 /// That of a kernel for tokens: T = max(T_links, n / (s ρ)), T_links the time of an all-to-all of the same tensor of n
-/// bytes, in which a token counts once for each rank; s multiprocessors that move ρ each (`Communication::token_rate`).
+/// bytes, in which a token counts once for each rank; s multiprocessors that move ρ each (the call's figure, else
+/// `Communication::token_rate`).
 /// If it takes a token to each node once, and passes it on there while others arrive, T_links is the longer of two times:
 /// of an all-to-all of what comes to a rank for its node, and of one of the n bytes among the ranks of a node.
 pub(crate) fn called_time(
@@ -102,7 +103,7 @@ pub(crate) fn called_time(
     let placement = match call {
         CollectiveCall::Single => placement,
         CollectiveCall::Coalesced => placement.without_ring_gap(),
-        CollectiveCall::TokenKernel { multiprocessors, over_nodes } => {
+        CollectiveCall::TokenKernel { multiprocessors, over_nodes, rate } => {
             let over_links = match over_nodes.filter(|_| placement.nodes > 1) {
                 None => placement.collective_time(kind, bytes),
                 Some(away) => {
@@ -111,10 +112,8 @@ pub(crate) fn called_time(
                 }
             };
             let moved = |rate: BytesPerSecond| bytes / (multiprocessors as f64 * rate);
-            return placement
-                .token_rate
-                .filter(|_| ranks.len() > 1)
-                .map_or(over_links, |rate| over_links.max(moved(rate)));
+            let rate = rate.map(|rate| BytesPerSecond::new(rate as f64)).or(placement.token_rate);
+            return rate.filter(|_| ranks.len() > 1).map_or(over_links, |rate| over_links.max(moved(rate)));
         }
     };
     placement.collective_time(kind, bytes)

@@ -102,13 +102,21 @@ fn kernels_take_what_the_formula_says() {
 
 #[test]
 fn grouped_products_reach_a_part_of_a_single_products_speed() {
-    let mut grouped = round_gpu();
-    grouped.achieved.grouped = Some(Sourced::new(0.5, "test"));
-    let ratio = |count: usize| {
-        let kernel = product(count, 3 * 256, 9 * 128, 8096, Precision::Bf16);
-        kernel_time(&kernel, &grouped) / kernel_time(&kernel, &round_gpu())
+    let mut alike = round_gpu();
+    alike.peak.insert(Precision::Fp8, alike.peak[&Precision::Bf16].clone());
+    alike.achieved.matrix.insert(Precision::Fp8, Sourced::new(1.0, "test"));
+    let ratios = |precision, of_16_bits: f64, narrow: Option<f64>| {
+        let mut grouped = alike.clone();
+        grouped.achieved.grouped = Some(Sourced::new(of_16_bits, "test"));
+        grouped.achieved.grouped_narrow = narrow.map(|part| Sourced::new(part, "test"));
+        [1, 2, 4].map(|count: usize| {
+            let kernel = product(count, 3 * 256, 9 * 128, 8096, precision);
+            kernel_time(&kernel, &grouped) / kernel_time(&kernel, &alike)
+        })
     };
-    assert_eq!([1, 2, 4].map(ratio), [1.0, 2.0, 2.0]);
+    assert_eq!(ratios(Precision::Bf16, 0.5, Some(0.25)), [1.0, 2.0, 2.0]);
+    assert_eq!(ratios(Precision::Fp8, 0.5, Some(0.25)), [1.0, 4.0, 4.0]);
+    assert_eq!(ratios(Precision::Fp8, 0.5, None), [1.0, 2.0, 2.0]);
 }
 
 #[test]

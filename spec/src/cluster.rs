@@ -298,6 +298,9 @@ pub struct Achieved {
     /// Part of a single product's speed that each of a group of products in one kernel reaches, 0 to 1; left out: all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grouped: Option<Sourced<f64>>,
+    /// The same with operands below 16 bits; left out: `grouped`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grouped_narrow: Option<Sourced<f64>>,
     /// Part of the peak that fused attention's forward pass reaches with heads 128 wide at long sequences, 0 to 1.
     pub attention_forward: Sourced<f64>,
     /// The same of fused attention's backward pass.

@@ -248,6 +248,8 @@ pub enum CollectiveCall {
         /// Where they take a token to each node once, and pass it on there: the bytes that come to a rank for its node,
         /// its part counted.
         over_nodes: Option<u64>,
+        /// Bytes that one of the multiprocessors moves in a second; `None`: the GPU's figure for such kernels.
+        rate: Option<u64>,
     },
 }
 

@@ -3,7 +3,7 @@
 mod habits;
 mod host;
 
-pub use habits::{Cut, ExpertGates, ExtraState, MemoryReport};
+pub use habits::{Cut, ExpertGates, ExtraState, MemoryReport, TokenKernels};
 pub use host::HostTimes;
 
 use crate::catalog;
@@ -12,7 +12,7 @@ use crate::model::Model;
 use crate::precision::Precision;
 use crate::program::FlashVersion;
 use crate::sourced::Sourced;
-use crate::units::Bytes;
+use crate::units::{Bytes, BytesPerSecond};
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
@@ -61,8 +61,8 @@ pub struct Stack {
     /// Cross entropy: one kernel that reads the logits once and never stores fp32 probabilities, or several.
     #[serde(default = "Fusion::separate", skip_serializing_if = "Fusion::is_separate")]
     pub cross_entropy: Fusion,
-    /// Whether the separate kernels of a cross entropy write the logits less their maximum, and their exponentials, beside
-    /// the logits that they came from.
+    /// Whether the separate kernels of a cross entropy write the logits less their maximum, which become exponentials, beside
+    /// the fp32 logits that they came from; else over these.
     #[serde(default, skip_serializing_if = "is_default")]
     pub loss_copies_logits: bool,
     /// Whether the separate kernels of a cross entropy are PyTorch's own, whose backward holds the gradients of the
@@ -118,12 +118,25 @@ pub struct Stack {
     pub communicator_memory: Sourced<Bytes>,
     /// Memory lost to the allocator's rounding and fragmentation, as a part of activations and temporaries.
     pub fragmentation: Sourced<f64>,
+    /// The same with several tensor ranks, whose collectives keep tensors from being reused; `fragmentation` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor_fragmentation: Option<Sourced<f64>>,
+    /// Buffers into which several tensor ranks gather activations and gradients, and which stay allocated: bytes for each
+    /// token of a microbatch and unit of width; none if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gather_buffers: Option<Sourced<Bytes>>,
     /// Size of an activation's or gradient's element on its way to an expert, where it is not that of activations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_element: Option<Sourced<Bytes>>,
     /// Multiprocessors of its kernels that send a token to each rank once; `None` if it has no such kernels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_multiprocessors: Option<Sourced<usize>>,
+    /// What one of these multiprocessors moves; the GPU's figure for such kernels if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_rate: Option<Sourced<BytesPerSecond>>,
+    /// The kernels that take the place of these where a table's dispatcher is `hybridep`; the same ones if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hybrid_dispatch: Option<TokenKernels>,
     /// Where the outputs of experts are multiplied by their gates.
     #[serde(default, skip_serializing_if = "is_default")]
     pub expert_gates: ExpertGates,
@@ -357,6 +370,12 @@ impl Stack {
         of_bf16.or(self.gradient_precision).unwrap_or(weights)
     }
 
+    /// What the allocator loses with this many tensor ranks, as a part of activations and temporaries.
+    pub fn lost_part(&self, tensor: usize) -> f64 {
+        let of_tensor_ranks = self.tensor_fragmentation.as_ref().filter(|_| tensor > 1);
+        of_tensor_ranks.unwrap_or(&self.fragmentation).value
+    }
+
     /// The vocabulary as it is stored when split over `tensor` ranks.
     pub fn padded_vocabulary(&self, vocabulary: usize, tensor: usize) -> usize {
         vocabulary.next_multiple_of(self.vocabulary_multiple.value * tensor)
@@ -427,6 +446,12 @@ mod tests {
                 })
                 .map(|bytes| &bytes.source);
             let selective = stack.selective_blocks.iter().map(|blocks| &blocks.source);
+            let selective = selective.chain(stack.tensor_fragmentation.iter().map(|part| &part.source));
+            let selective = selective.chain(stack.gather_buffers.iter().map(|bytes| &bytes.source));
+            let selective = selective.chain(stack.dispatch_rate.iter().map(|rate| &rate.source));
+            let hybrid = stack.hybrid_dispatch.iter();
+            let hybrid = hybrid.flat_map(|hybrid| [&hybrid.multiprocessors.source, &hybrid.rate.source]);
+            let selective = selective.chain(hybrid);
             let dispatch = dispatch.chain(kept).chain(stack.norm_element.iter().map(|size| &size.source));
             let traffic = stack.traffic.iter().map(|traffic| &traffic.source);
             let of_stack =

@@ -75,7 +75,8 @@ fn by_rank_a_token_goes_to_each_rank_once() {
         let by_kernel = block_ops(&plan, |op| matches!(op.work, Work::Collective { axis: Axis::Expert, .. }));
         for op in by_kernel {
             let Work::Collective { call, .. } = op.work else { unreachable!() };
-            assert_eq!(call, CollectiveCall::TokenKernel { multiprocessors: 20, over_nodes: None });
+            let (multiprocessors, over_nodes, rate) = (20, None, None);
+            assert_eq!(call, CollectiveCall::TokenKernel { multiprocessors, over_nodes, rate });
         }
     };
     check([8, 1], 1024 * 2 * 4096 * 2);

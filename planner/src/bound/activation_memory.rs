@@ -20,7 +20,7 @@ pub(super) fn exceeds_memory(model: &CostModel, candidate: &Candidate, plan: &Pl
     }
     let (longest, blocks) = model.longest_run();
     let state = |layer: &LayerCost| Parameters::of(layer).gpu_state(plan).get();
-    let lost = 1.0 + plan.stack.fragmentation.value;
+    let lost = 1.0 + plan.stack.lost_part(plan.mesh.tensor);
     let by_kind = model.by_kind(candidate);
     let most_blocks = |rank: usize, peak: &Peak| {
         let cost = &by_kind[plan.kind(rank)];
@@ -49,7 +49,7 @@ pub(super) fn room_at(
 ) -> Bytes {
     let cost = &model.by_kind(candidate)[plan.kind(rank)];
     let stages = candidate.shape(model.question.job.global_batch).stages();
-    let lost = 1.0 + plan.stack.fragmentation.value;
+    let lost = 1.0 + plan.stack.lost_part(plan.mesh.tensor);
     let mut room = model.outlook(candidate).room(plan.node(rank).gpu.memory.value) - fixed_overhead(plan);
     for in_flight in peak {
         let ends = cost.ends(candidate, stages).into_iter();

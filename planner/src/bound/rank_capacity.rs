@@ -246,7 +246,7 @@ fn rank_rooms(
     let overhead = fixed_overhead(plan);
     let state = |layer: &LayerCost| Parameters::of(layer).gpu_state(plan);
     // The allocator loses a part of all activations and temporaries.
-    let lost = 1.0 + plan.stack.fragmentation.value;
+    let lost = 1.0 + plan.stack.lost_part(plan.mesh.tensor);
     // Offloaded activations leave but for a block's.
     let stays = if plan.offload.activations.is_some() { 0.0 } else { lost };
     let peak = least_peak(model, candidate, plan);

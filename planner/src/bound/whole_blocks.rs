@@ -33,7 +33,7 @@ pub(super) fn whole_blocks_bound(
     let by_kind = model.by_kind(candidate);
     let in_flight = model.pipelines.in_flight(candidate);
     // The allocator loses a part of all activations and temporaries.
-    let lost = 1.0 + plan.stack.fragmentation.value;
+    let lost = 1.0 + plan.stack.lost_part(plan.mesh.tensor);
     let memory_of = |rank: usize| plan.node(rank).gpu.memory.value;
     let peak_of_blocks = least_peak(model, candidate, plan);
     let mut room = Vec::new();

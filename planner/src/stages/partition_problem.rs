@@ -39,7 +39,7 @@ pub(super) fn problem(model: &CostModel, candidate: &Candidate, plan: &Plan, ter
     let schedule = plan.schedule();
     let state = |layer: &LayerCost| Parameters::of(layer).gpu_state(plan);
     // The allocator loses a part of all activations and temporaries.
-    let lost = 1.0 + plan.stack.fragmentation.value;
+    let lost = 1.0 + plan.stack.lost_part(plan.mesh.tensor);
     let in_flight = model.pipelines.in_flight(candidate);
     let stages = shape.stages();
     let message = message_time(model, plan);

@@ -84,7 +84,9 @@ pub(super) fn time(product: &Product, gpu: &Gpu) -> Seconds {
         return never;
     };
     let rate = peak * reached.value;
-    let grouped = gpu.achieved.grouped.as_ref().filter(|_| product.count > 1).map_or(1.0, |part| part.value);
+    let narrow = gpu.achieved.grouped_narrow.as_ref().filter(|_| product.precision.quantisation().is_some());
+    let grouped = narrow.or(gpu.achieved.grouped.as_ref()).filter(|_| product.count > 1);
+    let grouped = grouped.map_or(1.0, |part| part.value);
     let choices = TILES.into_iter().flat_map(|tile| SPLITS.map(|parts| Choice { tile, parts }));
     let alone = choices
         .map(|choice| {

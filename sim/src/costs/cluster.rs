@@ -132,7 +132,7 @@ impl<'a> ClusterCosts<'a> {
         let exchange = self.exchange_time(call, kind, bytes, group);
         let Some(cores) = self.cores() else {
             let traffic = match call {
-                CollectiveCall::TokenKernel { multiprocessors, over_nodes } => {
+                CollectiveCall::TokenKernel { multiprocessors, over_nodes, .. } => {
                     self.token_traffic((multiprocessors, over_nodes), (kind, bytes), group, exchange)
                 }
                 _ => self.collective_traffic(kind, bytes, group, exchange),

@@ -54,19 +54,21 @@ fn an_all_to_all_by_hand() {
 #[test]
 fn tokens_by_a_kernel_by_hand() {
     let mut cluster = four_nodes();
-    let check = |cluster: &Cluster, multiprocessors: usize, expected: f64| {
+    let check = |cluster: &Cluster, (multiprocessors, rate): (usize, Option<u64>), expected: f64| {
         let group = Group { axis: Axis::Expert, ranks: vec![0, 1, 2, 3], members: vec![0] };
-        let call = CollectiveCall::TokenKernel { multiprocessors, over_nodes: None };
+        let call = CollectiveCall::TokenKernel { multiprocessors, over_nodes: None, rate };
         let work = QueryWork::Collective { kind: AllToAll, bytes: Bytes::new(40e6), call, group: &group };
         let cost = ClusterCosts::new(cluster).cost(&Query { rank: 0, op: None, work });
         close(cost.time, expected, &format!("{multiprocessors} multiprocessors"));
     };
-    check(&cluster, 8, MESSAGE + 300.0);
+    check(&cluster, (8, None), MESSAGE + 300.0);
     let communication = cluster.node.gpu.communication.as_mut().unwrap();
     communication.token_rate = Some(sourced(BytesPerSecond::new(10e9)));
-    check(&cluster, 20, MESSAGE + 300.0); // 40 MB / 200 GB/s are 200 µs
-    check(&cluster, 8, 500.0);
-    check(&cluster, 4, 1000.0);
+    check(&cluster, (20, None), MESSAGE + 300.0); // 40 MB / 200 GB/s are 200 µs
+    check(&cluster, (8, None), 500.0);
+    check(&cluster, (4, None), 1000.0);
+    // The call's rate counts more than the GPU's.
+    check(&cluster, (4, Some(20_000_000_000)), 500.0);
 }
 
 /// 40 MB of tokens come to each of 8 ranks on two nodes, where 24 MB come to a rank for its node: half of these leave it
@@ -77,7 +79,7 @@ fn forwarded_tokens_by_hand() {
     let check = |ranks: std::ops::Range<usize>, over_nodes: Option<u64>, bytes: f64, expected: f64| {
         let ranks: Vec<usize> = ranks.collect();
         let group = Group { axis: Axis::Expert, ranks, members: vec![0] };
-        let call = CollectiveCall::TokenKernel { multiprocessors: 8, over_nodes };
+        let call = CollectiveCall::TokenKernel { multiprocessors: 8, over_nodes, rate: None };
         let work = QueryWork::Collective { kind: AllToAll, bytes: Bytes::new(bytes), call, group: &group };
         let cost = ClusterCosts::new(&cluster).cost(&Query { rank: 0, op: None, work });
         close(cost.time, expected, &format!("{over_nodes:?} {bytes}"));

@@ -103,9 +103,11 @@ fn gathered_cross_entropy(shape: &Shape, vocabulary: usize) -> Part {
 }
 
 /// Cross entropy over a vocabulary split by the tensor axis, in fp32: a cast, the maximum, the shifted exponentials
-/// and their sum, the division; the tensor axis exchanges three numbers per token. Keeps the fp32 probabilities, beside
-/// which the fp32 logits live as long as the loss is computed
-/// (Shoeybi et al. 2019, arXiv 1909.08053, section 3; Korthikanti et al. 2022, arXiv 2205.05198, section 4.3).
+/// and their sum, the division; the tensor axis exchanges three numbers per token. Keeps the fp32 probabilities, which
+/// are written over the fp32 logits. Beside them live, as long as the loss is computed, the logits that were cast, or
+/// the fp32 logits where the software writes the probabilities elsewhere
+/// (Shoeybi et al. 2019, arXiv 1909.08053, section 3; Korthikanti et al. 2022, arXiv 2205.05198, section 4.3;
+/// NVIDIA/Megatron-LM, `megatron/core/tensor_parallel/cross_entropy.py`).
 fn cross_entropy(shape: &Shape, local_vocabulary: usize) -> Part {
     let elements = shape.tokens() * local_vocabulary;
     let logits = shape.activations(elements);
@@ -122,15 +124,16 @@ fn cross_entropy(shape: &Shape, local_vocabulary: usize) -> Part {
         let backward = vec![if shape.stack.loss_in_place { gradient.in_place() } else { gradient }];
         return Part { forward, backward, kept: logits, ..Part::default() };
     }
-    let mut forward =
-        vec![Step::streaming("loss cast", logits, wide), Step::reduction("loss max", wide, Bytes::ZERO)];
+    let held = if shape.stack.loss_copies_logits { wide } else { logits };
+    let over_kept = |step: Step| step.in_place().holding(held);
+    let cast = over_kept(Step::streaming("loss cast", logits, wide));
+    let mut forward = vec![cast, Step::reduction("loss max", wide, Bytes::ZERO).holding(held)];
     exchange(&mut forward);
-    // The fp32 logits; less their maximum, where that is another tensor.
-    let held = if shape.stack.loss_copies_logits { 2.0 * wide } else { wide };
-    forward.push(Step::reduction("loss exp", 2.0 * wide, wide).holding(held));
+    forward.push(over_kept(Step::reduction("loss exp", 2.0 * wide, wide)));
     exchange(&mut forward);
     exchange(&mut forward);
-    forward.push(Step::streaming("loss divide", wide, wide));
+    forward.push(over_kept(Step::streaming("loss divide", wide, wide)));
+    // Beside autograd's gradients the logits live that the training loop holds, as large as the gradient that they get.
     let gradients = if shape.stack.loss_by_autograd { 2.0 * wide } else { Bytes::ZERO };
     let backward = vec![Step::streaming("loss", wide, logits).holding(gradients)];
     Part { forward, backward, kept: wide, ..Part::default() }

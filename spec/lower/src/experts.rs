@@ -227,6 +227,7 @@ fn tokens_step(
         Some(count) => step.called(CollectiveCall::TokenKernel {
             multiprocessors: count.value,
             over_nodes: over_nodes.map(|bytes| bytes.get().ceil() as u64),
+            rate: shape.stack.dispatch_rate.as_ref().map(|rate| rate.value.get().round() as u64),
         }),
         None => step,
     }

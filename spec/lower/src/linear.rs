@@ -69,7 +69,7 @@ fn linear(shape: &Shape, module: &'static str, role: tensor::Role, [inner, outer
             part.backward.extend(quantise(shape, backward.product, tokens * outer));
             part.backward.extend(&input_gradient[before..]);
             part.backward.extend(restore(shape, tokens * inner));
-            let held = gathered * held as f64;
+            let held = shape.gathered_beside(gathered) * held as f64;
             part.backward.extend(weight_gradient(shape, module, 1, size).map(|step| step.holding(held)));
             part.quantised_weights = quantised(shape, 1, inner, outer);
         }
@@ -147,7 +147,8 @@ pub(crate) fn lowered(
         }
         LayerStep::Product { size, held } => {
             let does = if shape.parts.hidden > 1 { Does::Grid(Grid::Multiply) } else { Does::Run };
-            Step::gemm(numbers.module, 1, size, numbers.product).holding(gathered(held)).doing(does)
+            let held = shape.gathered_beside(numbers.gathered) * held as f64;
+            Step::gemm(numbers.module, 1, size, numbers.product).holding(held).doing(does)
         }
         LayerStep::Sum { parts, elements } => {
             Step::reduction("sum pieces", shape.activations(parts * elements), shape.activations(elements))

@@ -155,6 +155,20 @@ pub fn gpu_state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
 
 /// Memory that libraries, communicators and buffers of a fixed size take.
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
+    outside_allocator(plan) + gather_buffers(plan)
+}
+
+/// Buffers that stay allocated, into which several tensor ranks gather the tokens of a microbatch.
+fn gather_buffers(plan: &Plan) -> Bytes {
+    let tokens = plan.micro_batch * plan.job.sequence / plan.mesh.context;
+    let gathers = plan.mesh.tensor > 1;
+    let bytes =
+        plan.stack.gather_buffers.as_ref().filter(|_| gathers).map_or(Bytes::ZERO, |bytes| bytes.value);
+    bytes * (tokens * plan.model.hidden) as f64
+}
+
+/// Memory that libraries and communicators allocate by themselves, and buffers of the optimizer.
+fn outside_allocator(plan: &Plan) -> Bytes {
     let [shard, replica] = match plan.mesh.shard {
         Some(shard) => [shard, plan.mesh.weight_copies() / shard],
         None => [plan.mesh.weight_copies(), 1],
@@ -179,10 +193,8 @@ pub fn reported_memory(plan: &Plan, ranks: &[RankMemory]) -> Bytes {
     match &plan.stack.memory_report {
         MemoryReport::Peak => most(RankMemory::total),
         MemoryReport::PeakOfTensors => most(|rank| rank.total() - rank.overhead),
-        MemoryReport::BetweenSteps { left } => {
-            let tokens = plan.micro_batch * plan.job.sequence / plan.mesh.context;
-            let state = ranks[0].weights + ranks[0].gradients + ranks[0].optimizer;
-            state + left.value * (tokens * plan.model.hidden) as f64
+        MemoryReport::BetweenSteps => {
+            ranks[0].weights + ranks[0].gradients + ranks[0].optimizer + gather_buffers(plan)
         }
     }
 }
@@ -191,7 +203,7 @@ pub fn reported_memory(plan: &Plan, ranks: &[RankMemory]) -> Bytes {
 /// communicators, which they allocate by themselves.
 pub fn reserved_memory(plan: &Plan, ranks: &[RankMemory]) -> Bytes {
     let most = ranks.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
-    most - fixed_overhead(plan)
+    most - outside_allocator(plan)
 }
 
 /// The closed form for every pipeline rank of a plan.
@@ -285,7 +297,8 @@ fn rank_memory(
     let halves = if runs(ActionKind::Input) { most(Stage::halves_peak) } else { Bytes::ZERO };
     let temporaries = undivided.max(halves);
     let Undivided { gathered, unreduced, apart } = Undivided::of(plan, here(), temporaries);
-    let lost = plan.stack.fragmentation.value * (activations + temporaries + (gathered + unreduced - apart));
+    let lost =
+        plan.stack.lost_part(plan.mesh.tensor) * (activations + temporaries + (gathered + unreduced - apart));
     let quantised: Bytes = here().flat_map(Stage::layers).map(|layer| kept_quantised(plan, layer)).sum();
     let frozen = Copies::of_all(plan, here().flat_map(Stage::layers)).frozen(plan);
     RankMemory {

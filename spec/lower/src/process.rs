@@ -9,10 +9,10 @@ use trainwright_spec::units::Seconds;
 
 /// Launches the ops of a pass, which ends when all are launched and done.
 ///
-/// T = n l + g ε + c t (κ + (k − 1) ν) + μ: n ops of the pass so far, l the time to launch one; g products in groups, ε the time
-/// of each in its precision; if the pipeline crosses nodes, c collectives of a tensor group of t ranks on k nodes, κ what one
-/// more rank adds, ν what it adds more for each further node; in a forward pass μ, the other work for a microbatch. It runs
-/// ahead of the GPU from pass to pass unless it waits for the pass's message.
+/// T = φ (n l + g ε + c t (κ + (k − 1) ν) + μ): φ how much longer the node's processors take; n ops of the pass so far, l the
+/// time to launch one; g products in groups, ε the time of each in its precision; if the pipeline crosses nodes, c collectives of a
+/// tensor group of t ranks on k nodes, κ what one more rank adds, ν what it adds more for each further node; in a forward pass μ,
+/// the other work for a microbatch. It runs ahead of the GPU from pass to pass unless it waits for the pass's message.
 pub(crate) fn launch(plan: &Plan, pass: Pass, emitter: &mut Emitter) {
     let Some(host) = &plan.stack.host else { return };
     let message = emitter.ops.iter().position(|op| matches!(op.work, Work::Receive { .. }));
@@ -20,11 +20,17 @@ pub(crate) fn launch(plan: &Plan, pass: Pass, emitter: &mut Emitter) {
     let ops = emitter.ops.len() as f64 * host.launch.value;
     let microbatch = host.microbatch.as_ref().filter(|_| pass == Pass::Forward);
     let microbatch = microbatch.map_or(Seconds::ZERO, |time| time.value);
-    let work =
-        Work::Process(ops + grouped(host, &emitter.ops) + collectives(plan, host, &emitter.ops) + microbatch);
+    let work = ops + grouped(host, &emitter.ops) + collectives(plan, host, &emitter.ops) + microbatch;
+    let work = Work::Process(process_time(plan) * work);
     let launched = emitter.push("launch", pass, Stream::Host, work, after);
     emitter.wait_for(launched);
     emitter.in_line("launched", pass, Work::Join);
+}
+
+/// Time of a process's work on the processors of the cluster's nodes over that on those of the stack's host times.
+fn process_time(plan: &Plan) -> f64 {
+    let processors = plan.cluster.node.processors.as_ref();
+    processors.and_then(|processors| processors.process_time.as_ref()).map_or(1.0, |ratio| ratio.value)
 }
 
 /// What the products of groups take on the host one by one: g ε.
@@ -62,22 +68,22 @@ pub(crate) fn add_traffic(plan: &Plan, segment: &mut Segment) {
 
 /// Prepares a message between stages.
 pub(crate) fn message(plan: &Plan, pass: Pass, emitter: &mut Emitter) {
-    in_line(plan, pass, "prepare message", |host| Work::Process(host.message.value), emitter);
+    in_line(plan, pass, "prepare message", |host| host.message.value, emitter);
 }
 
 /// Closes a step.
 pub(crate) fn close_step(plan: &Plan, emitter: &mut Emitter) {
-    in_line(plan, Pass::Update, "close step", |host| Work::Process(host.step.value), emitter);
+    in_line(plan, Pass::Update, "close step", |host| host.step.value, emitter);
 }
 
 fn in_line(
     plan: &Plan,
     pass: Pass,
     module: &'static str,
-    work: fn(&HostTimes) -> Work,
+    work: fn(&HostTimes) -> Seconds,
     emitter: &mut Emitter,
 ) {
     if let Some(host) = &plan.stack.host {
-        emitter.in_line(module, pass, work(host));
+        emitter.in_line(module, pass, Work::Process(process_time(plan) * work(host)));
     }
 }

@@ -121,6 +121,12 @@ impl<'a> Shape<'a> {
         self.precision.storage_bytes() * elements as f64
     }
 
+    /// Memory that an element of a gathered tensor takes beside the kernel that reads it, if it has `element` bytes: nothing
+    /// where the software gathers into buffers that stay allocated.
+    pub fn gathered_beside(&self, element: Bytes) -> Bytes {
+        if self.stack.gather_buffers.is_some() { Bytes::ZERO } else { element }
+    }
+
     /// Bytes of one accumulated gradient element.
     pub fn gradient_bytes(&self) -> Bytes {
         self.gradient

@@ -152,6 +152,11 @@ fn check_processors(processors: &Processors) -> Result<(), Fault> {
         at_least(&format!("node.processors.{key}"), &link.value, SLOWEST_LINK)?;
     }
     part("node.processors.update_efficiency", processors.update_efficiency.value)?;
+    if let Some(ratio) =
+        processors.process_time.as_ref().filter(|ratio| !(0.01..=100.0).contains(&ratio.value))
+    {
+        return Err(fault("node.processors.process_time", ratio.value.to_string(), "from 0.01 to 100"));
+    }
     short("node.processors.copy_latency", processors.copy_latency.value)
 }
 
@@ -243,6 +248,9 @@ fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
     }
     if let Some(grouped) = &gpu.achieved.grouped {
         part("node.gpu.achieved.grouped", grouped.value)?;
+    }
+    if let Some(grouped) = &gpu.achieved.grouped_narrow {
+        part("node.gpu.achieved.grouped_narrow", grouped.value)?;
     }
     for (version, reached) in &gpu.achieved.attention {
         let key = format!("node.gpu.achieved.attention.{}", version.name());

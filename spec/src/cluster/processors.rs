@@ -26,6 +26,10 @@ pub struct Processors {
     pub together: Sourced<BytesPerSecond>,
     /// Time of a copy of nothing.
     pub copy_latency: Sourced<Seconds>,
+    /// Time of a process's work on one core, such as launching an op, over that on the x86 servers for which stacks have
+    /// their host times; 1 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_time: Option<Sourced<f64>>,
     /// NVMe drives for data; `None` if there are none, or if they are not described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drives: Option<Drives>,

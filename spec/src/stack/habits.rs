@@ -2,7 +2,7 @@
 //! in addition to the state, and which memory it prints.
 
 use crate::sourced::Sourced;
-use crate::units::Bytes;
+use crate::units::{Bytes, BytesPerSecond};
 use serde::{Deserialize, Serialize};
 
 /// How blocks are given to stages.
@@ -27,6 +27,16 @@ pub enum ExpertGates {
     Combine,
     /// In the activation, before the second matrix, which is linear. The gradient needs what is kept for the activation.
     Activation,
+}
+
+/// Kernels that send a token to each rank once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenKernels {
+    /// Multiprocessors that they take.
+    pub multiprocessors: Sourced<usize>,
+    /// What one of these moves.
+    pub rate: Sourced<BytesPerSecond>,
 }
 
 /// What is held for each parameter in addition to weights, gradients and optimizer as the plan has them.
@@ -62,10 +72,6 @@ pub enum MemoryReport {
     Peak,
     /// Memory of tensors at the peak of the fullest rank.
     PeakOfTensors,
-    /// Memory of tensors between two steps on the first rank; this many bytes for each token of a microbatch and unit of
-    /// width are activations that nothing has replaced yet.
-    BetweenSteps {
-        /// Those.
-        left: Sourced<Bytes>,
-    },
+    /// Memory of tensors between two steps on the first rank: state, and buffers that stay allocated.
+    BetweenSteps,
 }

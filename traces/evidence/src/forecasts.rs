@@ -149,7 +149,7 @@ fn forecast(plan: &Plan) -> Result<(Prediction, Bytes), NoPlan> {
     let (used, capacity, fits) = use_of_memory(plan);
     let at_peak = at_peak(plan);
     let in_its_unit = |bytes: Bytes| if plan.stack.prints_gib { bytes.as_gib() } else { bytes.get() / 1e9 };
-    let between_steps = matches!(plan.stack.memory_report, MemoryReport::BetweenSteps { .. });
+    let between_steps = matches!(plan.stack.memory_report, MemoryReport::BetweenSteps);
     let prediction = Prediction {
         stack: plan.stack.name.clone(),
         remark: None,

@@ -276,10 +276,13 @@ fn node(
             match call {
                 CollectiveCall::Single => {}
                 CollectiveCall::Coalesced => set(COALESCED, Value::Bool(true)),
-                CollectiveCall::TokenKernel { multiprocessors, over_nodes } => {
+                CollectiveCall::TokenKernel { multiprocessors, over_nodes, rate } => {
                     set(TOKEN_MULTIPROCESSORS, Value::Int64(*multiprocessors as i64));
                     if let Some(bytes) = over_nodes {
                         set(TOKEN_BYTES_OVER_NODES, Value::Int64(*bytes as i64));
+                    }
+                    if let Some(rate) = rate {
+                        set(TOKEN_RATE, Value::Int64(*rate as i64));
                     }
                 }
             }
@@ -333,6 +336,8 @@ const KIND: &str = "collective";
 const COALESCED: &str = "coalesced";
 const TOKEN_MULTIPROCESSORS: &str = "token_multiprocessors";
 const TOKEN_BYTES_OVER_NODES: &str = "token_bytes_over_nodes";
+/// Bytes that one of the multiprocessors of such kernels moves in a second, if the trace has its own figure.
+const TOKEN_RATE: &str = "token_rate";
 const BYTES: &str = "comm_bytes";
 const MULTIPROCESSOR_BOUND: &str = "multiprocessor_bound";
 const MEMORY_BOUND: &str = "memory_bound";

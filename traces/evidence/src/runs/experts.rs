@@ -3,6 +3,7 @@
 use super::{NoPlan, Run};
 use trainwright_spec::experts::{AllGather, AllToAll, Dispatcher, Routing, flexible};
 use trainwright_spec::mesh::Mesh;
+use trainwright_spec::stack::Stack;
 
 /// Dispatchers by the names that software gives them.
 const DISPATCHERS: [(&str, Option<&dyn Dispatcher>); 4] = [
@@ -19,6 +20,14 @@ impl Run {
     /// Whether `dispatcher` is blank or a known name.
     pub(super) fn dispatcher_is_known(&self) -> bool {
         self.dispatcher.is_empty() || DISPATCHERS.iter().any(|(name, _)| *name == self.dispatcher)
+    }
+
+    /// Gives the stack the kernels that the row's dispatcher names, where it has other ones by that name.
+    pub(super) fn dispatch_by_kernels(&self, stack: &mut Stack) {
+        if let Some(hybrid) = stack.hybrid_dispatch.take().filter(|_| self.dispatcher == "hybridep") {
+            stack.dispatch_multiprocessors = Some(hybrid.multiprocessors);
+            stack.dispatch_rate = Some(hybrid.rate);
+        }
     }
 
     /// Places the experts on a mesh whose nodes have `gpus_per_node` GPUs; returns how tokens come to them, in software
@@ -96,5 +105,19 @@ mod tests {
         let run = Run { ep: Some(8), dispatcher: "pigeon".into(), ..Run::default() };
         let refused = run.place_experts(&mut Mesh::new(1, 1, 8), 8, true).unwrap_err();
         assert_eq!(refused.to_string(), "`dispatcher` is `pigeon`");
+    }
+
+    /// HybridEP moves twice what DeepEP does on as many multiprocessors, so its kernels take fewer.
+    #[test]
+    fn hybrid_dispatch_has_kernels_of_its_own() {
+        let kernels = |dispatcher: &str| {
+            let run = Run { dispatcher: dispatcher.into(), ..Run::default() };
+            let mut stack = Stack::from_name("megatron-core-2025").unwrap();
+            run.dispatch_by_kernels(&mut stack);
+            assert!(stack.hybrid_dispatch.is_none());
+            (stack.dispatch_multiprocessors.unwrap().value, stack.dispatch_rate.map(|rate| rate.value.get()))
+        };
+        assert_eq!(kernels("deepep"), (20, None));
+        assert_eq!(kernels("hybridep"), (16, Some(29.5e9)));
     }
 }

@@ -58,6 +58,7 @@ impl Run {
         let mut stack = self.stack()?;
         stack.attention = Self::known_attention(stack.attention, &cluster.node.gpu);
         self.report_memory(&mut stack);
+        self.dispatch_by_kernels(&mut stack);
         let gpus = cluster.gpus();
         let [tensor, pipeline, context] = [self.tp, self.pp, self.cp].map(|size| size.unwrap_or(1));
         let ranks = tensor.saturating_mul(pipeline).saturating_mul(context);

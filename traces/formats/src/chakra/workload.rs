@@ -8,7 +8,7 @@
 use super::{
     Attribute, BYTES, COALESCED, CORES, CROWDING, ChakraError, GlobalMetadata, KIND, MEMORY_BOUND,
     MEMORY_TRAFFIC, MODULE, MULTIPROCESSOR_BOUND, Node, NodeType, PASS, PICOSECONDS, STREAM,
-    TOKEN_BYTES_OVER_NODES, TOKEN_MULTIPROCESSORS, Value,
+    TOKEN_BYTES_OVER_NODES, TOKEN_MULTIPROCESSORS, TOKEN_RATE, Value,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -282,7 +282,8 @@ fn call(node: &Node) -> CollectiveCall {
         (Some(multiprocessors), _) if multiprocessors > 0 => {
             let over_nodes =
                 number(&node.attributes, TOKEN_BYTES_OVER_NODES).map(|bytes| bytes.max(0) as u64);
-            CollectiveCall::TokenKernel { multiprocessors, over_nodes }
+            let rate = number(&node.attributes, TOKEN_RATE).map(|rate| rate.max(1) as u64);
+            CollectiveCall::TokenKernel { multiprocessors, over_nodes, rate }
         }
         (_, Some(Value::Bool(true))) => CollectiveCall::Coalesced,
         _ => CollectiveCall::Single,

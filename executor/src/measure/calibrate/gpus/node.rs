@@ -165,6 +165,7 @@ fn processors(gpus: usize, links: &[Link], source: &str) -> Option<Processors> {
         to_host,
         from_host,
         copy_latency: Sourced::new(Seconds::new(latency), source),
+        process_time: None,
         drives: None,
     })
 }
