@@ -107,7 +107,7 @@ pub(super) fn questions() -> Vec<(&'static str, Question)> {
     vec![
         ("one GPU", two_of(1, question("gpt2", 12, "dgx-a100:1", 79.0, [1024, 8], core))),
         ("gpt2, ample", question("gpt2", 12, "dgx-a100:1", 79.0, [1024, 16], core)),
-        ("gpt2, tight", question("gpt2", 12, "dgx-a100:1", 4.0, [1024, 16], core)),
+        ("gpt2, tight", question("gpt2", 12, "dgx-a100:1", 3.8, [1024, 16], core)),
         ("gpt2 in three", two_of(3, question("gpt2", 7, "dgx-a100:1", 79.0, [1024, 12], "pytorch-eager"))),
         ("gpt2-xl, tight", question("gpt2-xl", 24, "dgx-a100:1", 7.0, [1024, 8], "megatron-lm-2022")),
         ("gpt2-xl on small nodes", two_of(4, question("gpt2-xl", 24, "dgx-a100:1", 12.0, [1024, 8], core))),
@@ -123,7 +123,7 @@ pub(super) fn questions() -> Vec<(&'static str, Question)> {
         (
             "adapters, divided weights",
             with_adapters(
-                question("llama-3-8b", 12, "dgx-a100:1", 4.0, [2048, 8], "torchtitan"),
+                question("llama-3-8b", 12, "dgx-a100:1", 5.0, [2048, 8], "torchtitan"),
                 BaseFormat::Full,
             ),
         ),
