@@ -1,20 +1,36 @@
-//! Pages of `docs` show the program's output.
+//! Pages show the program's output.
 //!
 //! A block marked `console` is a session in a folder that has the repository's `examples` and `traces`: a line after `$ ` is a
-//! command for the shell, what follows is all that it prints. One block finds the files of those above it. With
-//! `TRAINWRIGHT_BLESS` set the test writes what is printed today into the page.
+//! command for the shell, what follows is all that it prints. One block finds the files of those above it. A block of
+//! commands with a block of `text` after it, or after one paragraph, is the same in two parts. In this text a line of
+//! `…` stands for any lines. `<!-- not run -->` before commands leaves them out: they need a file of the reader.
+//! `<!-- NAME -->` before a block of TOML makes it a file.
+//!
+//! With `TRAINWRIGHT_BLESS` set the test writes what is printed today into the pages. Pages whose commands take minutes
+//! are checked where `TRAINWRIGHT` names a program, such as one that is built for release.
 
+use std::cmp::Reverse;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// The pages, and how many sessions each has at least.
-const PAGES: [(&str, usize); 2] = [("docs/tools.md", 8), ("docs/serving.md", 6)];
+/// The pages, and how many blocks that the program prints each has at least.
+const PAGES: [(&str, usize); 7] = [
+    ("README.md", 1),
+    ("docs/gpu.md", 1),
+    ("docs/inference.md", 1),
+    ("docs/network.md", 4),
+    ("docs/parallelism.md", 1),
+    ("docs/serving.md", 7),
+    ("docs/tools.md", 8),
+];
+const SLOW: (&str, usize) = ("docs/what-if.md", 6);
+const LEFT_OUT: &str = "…";
 
-/// Prints that are kept: a command with what it prints.
+/// Commands, and what they print, in a folder of their own.
 struct Session {
     folder: TempDir,
 }
@@ -28,20 +44,22 @@ impl Session {
         Session { folder }
     }
 
-    /// The standard output and standard error of a command.
-    fn run(&self, command: &str) -> String {
-        let program = Path::new(env!("CARGO_BIN_EXE_trainwright")).parent().unwrap();
-        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
+    /// The standard output of a command, and its standard error if `all`.
+    fn run(&self, command: &str, all: bool) -> String {
+        let program = program().unwrap_or_else(|| env!("CARGO_BIN_EXE_trainwright").into());
+        let folder = program.parent().unwrap().display().to_string();
+        let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+        let errors = if all { "exec 2>&1" } else { "exec 2>/dev/null" };
         let ran = Command::new("sh")
-            .args(["-c", &format!("exec 2>&1\n{command}")])
+            .args(["-c", &format!("{errors}\n{command}")])
             .current_dir(self.folder.path())
             .env("PATH", path)
             .output();
         String::from_utf8(ran.unwrap().stdout).unwrap()
     }
 
-    /// A block with what its commands print today.
-    fn again(&self, block: &str) -> String {
+    /// A `console` block with what its commands print today.
+    fn console(&self, block: &str) -> String {
         let mut text = String::new();
         let mut lines = block.lines().peekable();
         while let Some(line) = lines.next() {
@@ -53,7 +71,7 @@ impl Session {
                 text += &format!("{next}\n");
                 command = format!("{command}\n{next}");
             }
-            let printed = self.run(&command);
+            let printed = self.run(&command, true);
             text += &printed;
             if !printed.is_empty() && !printed.ends_with('\n') {
                 text.push('\n');
@@ -61,34 +79,111 @@ impl Session {
         }
         text
     }
+
+    /// A `text` block with what the block of commands before it prints today.
+    fn text(&self, commands: &[String], shown: &str) -> String {
+        let printed: String = commands.iter().map(|command| self.run(command, false)).collect();
+        let printed: Vec<&str> = printed.lines().map(str::trim_end).collect();
+        let mut text = String::new();
+        let mut at = 0;
+        for (index, part) in shown.split(&format!("{LEFT_OUT}\n")).enumerate() {
+            if index > 0 {
+                text += &format!("{LEFT_OUT}\n");
+            }
+            let part: Vec<&str> = part.lines().collect();
+            let fit = |start: &usize| -> usize {
+                part.iter().zip(&printed[*start..]).map(|(shown, line)| likeness(shown, line)).sum()
+            };
+            let last = printed.len().saturating_sub(part.len()).max(at);
+            let start = (at..=last).min_by_key(|start| Reverse(fit(start))).unwrap_or(at);
+            at = (start + part.len()).min(printed.len());
+            text.extend(printed[start..at].iter().map(|line| format!("{line}\n")));
+        }
+        text
+    }
 }
 
-/// The page with what its sessions print today, and how many there are.
+/// The program that stands in for the one under test.
+fn program() -> Option<PathBuf> {
+    let path = std::env::var_os("TRAINWRIGHT").map(PathBuf::from)?;
+    Some(path.canonicalize().unwrap_or_else(|error| panic!("TRAINWRIGHT, {}: {error}", path.display())))
+}
+
+/// How alike two lines are, their numbers aside.
+fn likeness(shown: &str, printed: &str) -> usize {
+    let words = |line: &str| -> Vec<String> {
+        line.split(|letter: char| !letter.is_alphabetic())
+            .map(str::to_string)
+            .filter(|w| !w.is_empty())
+            .collect()
+    };
+    let of_printed = words(printed);
+    let shared = words(shown).into_iter().filter(|word| of_printed.contains(word)).count();
+    shared + if shown == printed { 100 } else { 0 }
+}
+
+/// The block's calls of the program, one a line.
+fn commands(block: &str) -> Vec<String> {
+    let whole = block.replace("\\\n", " ").replace("cargo run --release -- ", "trainwright ");
+    whole.lines().filter(|line| line.starts_with("trainwright ")).map(str::to_string).collect()
+}
+
+/// What stands alone in a comment at the end of the text before a block.
+fn comment(before: &str) -> Option<&str> {
+    before.trim_end().strip_suffix(" -->")?.rsplit_once("<!-- ").map(|(_, comment)| comment)
+}
+
+/// The page with what its commands print today, and how many blocks are made of that.
 fn today(page: &str) -> (String, usize) {
     let session = Session::new();
-    let mut parts = page.split("```console\n");
-    let mut text = parts.next().unwrap_or_default().to_string();
+    let mut text = String::new();
     let mut count = 0;
-    for part in parts {
-        let (block, rest) = part.split_once("```").expect("a block ends");
-        text += &format!("```console\n{}```{rest}", session.again(block));
-        count += 1;
+    // The last block's calls, if they wait for their text.
+    let mut waiting = Vec::new();
+    // Between the fences are text and blocks by turns.
+    for (index, part) in page.split("```").enumerate() {
+        let fence = if index > 0 { "```" } else { "" };
+        text += fence;
+        if index % 2 == 0 {
+            let after = part.trim_matches('\n');
+            if after.contains("\n\n") || after.contains("\n#") || after.starts_with('#') {
+                waiting.clear();
+            }
+            text += part;
+            continue;
+        }
+        let (kind, block) = part.split_once('\n').expect("a block has lines");
+        let said = comment(text.strip_suffix(fence).unwrap());
+        let calls = std::mem::take(&mut waiting);
+        let made = match kind {
+            "console" => session.console(block),
+            "text" if !calls.is_empty() => session.text(&calls, block),
+            _ => block.to_string(),
+        };
+        match (kind, said) {
+            ("toml", Some(name)) => fs::write(session.folder.path().join(name), block).unwrap(),
+            ("" | "sh", None) => waiting = commands(block),
+            _ => (),
+        }
+        count += usize::from(kind == "console" || !calls.is_empty() && kind == "text");
+        text += &format!("{kind}\n{made}");
     }
     (text, count)
 }
 
 #[test]
-fn the_pages_about_tools_say_what_the_program_says() {
-    for (page, least) in PAGES {
+fn pages_show_what_the_program_prints() {
+    let slow = program().map(|_| SLOW);
+    for (page, least) in PAGES.into_iter().chain(slow) {
         let path = Path::new(ROOT).join(page);
         let text = fs::read_to_string(&path).unwrap();
-        let (today, sessions) = today(&text);
+        let (today, blocks) = today(&text);
         if std::env::var_os("TRAINWRIGHT_BLESS").is_some() {
             fs::write(path, today).unwrap();
             continue;
         }
         let differs = text.lines().zip(today.lines()).find(|(text, today)| text != today);
         assert!(text == today, "{page}: first difference: {differs:?}");
-        assert!(sessions >= least, "{page}: {sessions} sessions");
+        assert!(blocks >= least, "{page}: {blocks} blocks");
     }
 }

@@ -26,7 +26,7 @@ fn the_page_has_the_figures_of_the_json_answer() {
         format!("{:.1} % (all attention scores counted)", 100.0 * forecast("mfu_full_attention")),
         format!("HFU             {:.1} %", 100.0 * forecast("hfu")),
         format!(
-            "memory          fits: pipeline rank 1 holds {:.2} GiB",
+            "memory          fits: pipeline rank 0 holds {:.2} GiB",
             forecast("peak_memory_bytes") / 1073741824.0
         ),
         "recompute 2 full 22 none".into(),
@@ -63,14 +63,14 @@ fn a_plan_that_does_not_fit_says_so_and_ends_with_three() {
     let ran = folder.run("simulate plan.toml --svg step.svg");
     assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
     let last = ran.stdout.lines().last().unwrap();
-    let said = "The plan does not fit: pipeline rank 1 needs 3.";
+    let said = "The plan does not fit: pipeline rank 0 needs 3.";
     assert!(last.starts_with(said) && last.contains("a100-80gb-sxm has 3.00 GiB, "), "{last}");
     assert!(last.ends_with(" MiB are lacking."), "{last}");
     assert!(folder.read("step.svg").contains("<svg"), "files are written all the same");
 
     let alone = folder.run("simulate plan.toml --svg -");
     assert_eq!(alone.code, 3);
-    assert!(alone.stderr.starts_with("the plan does not fit: pipeline rank 1 needs 3."), "{}", alone.stderr);
+    assert!(alone.stderr.starts_with("the plan does not fit: pipeline rank 0 needs 3."), "{}", alone.stderr);
 }
 
 #[test]
