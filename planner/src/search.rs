@@ -29,8 +29,8 @@ pub struct Scope {
     /// How many of the ranked plans are proved: no other with the first one's number of nodes is faster than the last of these.
     /// The rest are the best of those that were seen on the way.
     pub proved: usize,
-    /// Whether it says what became of the choices that one would expect.
-    pub alternatives: bool,
+    /// Whether it says what became of the choices that one would expect, and which plans save memory.
+    pub explained: bool,
     /// Which nodes plans use.
     pub nodes: Nodes,
 }
@@ -46,12 +46,12 @@ pub enum Nodes {
 
 impl Scope {
     /// The best plan.
-    pub const BEST: Scope = Scope { time: None, proved: 1, alternatives: false, nodes: Nodes::All };
+    pub const BEST: Scope = Scope { time: None, proved: 1, explained: false, nodes: Nodes::All };
 }
 
 impl Default for Scope {
     fn default() -> Self {
-        Self { time: None, proved: KEPT, alternatives: true, nodes: Nodes::All }
+        Self { time: None, proved: KEPT, explained: true, nodes: Nodes::All }
     }
 }
 
@@ -181,7 +181,7 @@ fn plan_in_order(
     // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
     let tied = Ranked::sort(&mut ranked, |(_, plan)| plan);
     let nothing_fits = |search| Ok(Verdict::Infeasible(infeasible(&space, &explored, search, &out_of_time)));
-    let Some((winner, best)) = ranked.first() else {
+    let Some((winner, _)) = ranked.first() else {
         return match &space.legal.left_out {
             _ if search.unseen > 0 => Ok(Verdict::OutOfTime(search)),
             Some(why) => {
@@ -196,12 +196,18 @@ fn plan_in_order(
             },
         };
     };
-    let alternatives = match !scope.alternatives || out_of_time() {
+    let alternatives = match !scope.explained || out_of_time() {
         true => Vec::new(),
-        false => alternatives(&space, &explored, winner, best, &out_of_time)?,
+        false => {
+            let plans: Vec<&Ranked> = ranked.iter().map(|(_, plan)| plan).collect();
+            alternatives(&space, &explored, winner, &plans, &out_of_time)?
+        }
     };
     let ranked: Vec<Ranked> = ranked.into_iter().map(|(_, plan)| plan).collect();
-    let front = front(&explored, space.model(), &ranked, &out_of_time)?;
+    let front = match scope.explained {
+        true => front(&explored, space.model(), &ranked, &out_of_time)?,
+        false => Vec::new(),
+    };
     let finalists = finalists(&explored, space.model());
     Ok(Verdict::Found(Found { ranked, tied, alternatives, front, finalists, nodes: None, search }))
 }

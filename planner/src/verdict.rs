@@ -72,9 +72,10 @@ pub struct Found {
     pub ranked: Vec<Ranked>,
     /// How many of the first plans have 80 % ranges that the fastest one's hardly differs from.
     pub tied: usize,
-    /// Why the obvious other choices are not the first of them.
+    /// Why the obvious other choices are not the first of them; empty unless `Scope::explained`.
     pub alternatives: Vec<Alternative>,
-    /// The simulated plans that none other beats in expected time and memory at once, the fastest first.
+    /// The simulated plans that none other beats in expected time and memory at once, the fastest first; empty unless
+    /// `Scope::explained`.
     pub front: Vec<FrontPoint>,
     /// The fastest simulated plans of different meshes: see `sensitivity`.
     pub finalists: Vec<Finalist>,

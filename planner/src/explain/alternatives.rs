@@ -8,30 +8,79 @@ use crate::explore::{Explored, Goal, Looks, SearchSpace, Seen, Trial, simulate, 
 use crate::stages::{RankMemoryUse, Staged, stage};
 use crate::verdict::{Alternative, PlannerError, Ranked};
 use rayon::prelude::*;
-use trainwright_sim::{Detail, Stop, time_forecast_until};
+use trainwright_sim::{Detail, Stop, TimeForecast, time_forecast_until};
 use trainwright_spec::plan::{Plan, Recompute};
-use trainwright_spec::units::{Bytes, Seconds};
+use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
 /// How many candidates with a choice are solved, by increasing lower bound, when the search solved none of them; and how many
 /// are simulated when it simulated none.
 const LOOKS: usize = 4;
 
 /// What became of the expected choices that the best plan did not make; of as many as the time suffices for.
+///
+/// Each plan that a choice leads to is forecast once, and not again if it is one of `ranked`, of which the first is the best.
 pub(crate) fn alternatives(
     space: &SearchSpace,
     explored: &Explored,
     winner: &Candidate,
-    best: &Ranked,
+    ranked: &[&Ranked],
     out_of_time: Stop,
 ) -> Result<Vec<Alternative>, PlannerError> {
+    let best = ranked[0];
     let choices = expected_choices(space.question(), *winner, &best.plan);
     let judge = |choice: &Choice| match out_of_time() {
         true => Ok(None),
         // A look that was cut short proves nothing.
-        false => Ok(judge(space, explored, choice, best, out_of_time)?.filter(|_| !out_of_time())),
+        false => Ok(judge(space, explored, choice, out_of_time)?.filter(|_| !out_of_time())),
     };
-    let judged: Result<Vec<Option<Alternative>>, PlannerError> = choices.par_iter().map(judge).collect();
-    Ok(judged?.into_iter().flatten().collect())
+    let judged: Result<Vec<Option<Outcome>>, PlannerError> = choices.par_iter().map(judge).collect();
+    let judged = judged?;
+
+    let known = |plan: &Plan| ranked.iter().find(|ranked| ranked.plan == *plan);
+    let mut plans: Vec<&Plan> = Vec::new();
+    for outcome in judged.iter().flatten() {
+        if let Outcome::Slower(plan, _) = outcome
+            && known(plan).is_none()
+            && !plans.contains(&&**plan)
+        {
+            plans.push(plan);
+        }
+    }
+    let forecast = |plan: &&Plan| {
+        unless_stopped(time_forecast_until(plan, &space.model().costs, Detail::Ops, out_of_time))
+    };
+    let forecasts: Result<Vec<Option<TimeForecast>>, PlannerError> = plans.par_iter().map(forecast).collect();
+    let forecasts = forecasts?;
+    let forecast_of = |plan: &Plan| match known(plan) {
+        Some(ranked) => Some((&ranked.forecast).into()),
+        None => plans.iter().position(|known| **known == *plan).and_then(|index| forecasts[index]),
+    };
+
+    let words = |(choice, outcome): (&Choice, &Option<Outcome>)| {
+        let reason = match outcome.as_ref()? {
+            Outcome::Slower(plan, expected) => {
+                let expected = Seconds::from(*expected);
+                let forecast: TimeForecast = forecast_of(plan)?;
+                let slower = 100.0 * (expected / best.expected - 1.0);
+                let of_its_kind = match *space.model().outlook_of(plan) == best.outlook {
+                    true => String::new(),
+                    false => format!(" ({expected} expected)"),
+                };
+                format!("{}{of_its_kind}, {slower:+.1} %: {}", forecast.step_time, limited_by(&forecast))
+            }
+            Outcome::DoesNotFit(reason) => reason.clone(),
+        };
+        Some(Alternative { choice: choice.words.clone(), reason })
+    };
+    Ok(choices.iter().zip(&judged).filter_map(words).collect())
+}
+
+/// What a choice leads to.
+enum Outcome {
+    /// A plan, and the time by which it is compared.
+    Slower(Box<Plan>, Picoseconds),
+    /// Why there is none, in words.
+    DoesNotFit(String),
 }
 
 /// What a choice leads to; `None` if no candidate makes it.
@@ -39,9 +88,8 @@ fn judge(
     space: &SearchSpace,
     explored: &Explored,
     choice: &Choice,
-    best: &Ranked,
     out_of_time: Stop,
-) -> Result<Option<Alternative>, PlannerError> {
+) -> Result<Option<Outcome>, PlannerError> {
     let makes =
         |candidate: &Candidate| (choice.layouts)(&candidate.layout()) && (choice.candidates)(candidate);
     let seen = || explored.seen.iter().filter(|seen| makes(&seen.candidate));
@@ -65,17 +113,10 @@ fn judge(
     let trials: Vec<&Trial> = known.chain(&looked.trials).collect();
     let shortages = trials.iter().filter_map(|trial| trial.shortage());
     let fastest = trials.iter().filter_map(|trial| trial.simulated()).min_by_key(|(_, time)| *time);
-    let reason = if let Some((plan, expected)) = fastest {
-        let slower = 100.0 * (Seconds::from(expected) / best.expected - 1.0);
-        let simulated = time_forecast_until(plan, &space.model().costs, Detail::Ops, out_of_time);
-        let Some(forecast) = unless_stopped(simulated)? else { return Ok(None) };
-        let time = forecast.step_time;
-        let expected = match *space.model().outlook_of(plan) == best.outlook {
-            true => String::new(),
-            false => format!(" ({} expected)", Seconds::from(expected)),
-        };
-        format!("{time}{expected}, {slower:+.1} %: {}", limited_by(&forecast))
-    } else if let Some(least) = shortages.min_by(|a, b| a.ratio().total_cmp(&b.ratio())) {
+    if let Some((plan, expected)) = fastest {
+        return Ok(Some(Outcome::Slower(Box::new(plan.clone()), expected)));
+    }
+    let reason = if let Some(least) = shortages.min_by(|a, b| a.ratio().total_cmp(&b.ratio())) {
         let RankMemoryUse { rank, needs, has } = least;
         does_not_fit(&format!("pipeline rank {rank} needs"), needs, has)
     } else if let Some((needs, candidate)) = looked.infeasible_state {
@@ -85,7 +126,7 @@ fn judge(
     } else {
         return Ok(None);
     };
-    Ok(Some(Alternative { choice: choice.words.clone(), reason }))
+    Ok(Some(Outcome::DoesNotFit(reason)))
 }
 
 fn does_not_fit(who_needs: &str, needs: Bytes, has: Bytes) -> String {

@@ -113,7 +113,7 @@ fn no_split_is_faster_than_the_fastest_plan_found() {
     let (mut plans, mut simulated, mut fit, mut gaps) = (0, 0, 0, Vec::new());
     for _ in 0..INSTANCES[usize::from(long)] {
         let (name, question) = random_question(&mut random);
-        let scope = Scope { alternatives: false, ..Scope::default() };
+        let scope = Scope { explained: false, ..Scope::default() };
         let Verdict::Found(found) = plan_within(&question, scope, &|_| {}).unwrap() else { continue };
         // Of plans that forecasts do not distinguish, the first has most evidence and need not be the fastest.
         let timed = found.ranked.iter().map(|ranked| {
