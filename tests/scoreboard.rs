@@ -120,3 +120,66 @@ fn the_page_has_the_figures_of_its_forecasts_and_errors_do_not_grow() {
     let wrong = 100.0 * wrong as f64 / judged.len() as f64;
     assert!(wrong <= OUTCOMES_WRONG, "{wrong:.1} % of the outcomes are wrong");
 }
+
+/// What the README and docs/trust.md say of the errors is what the scoreboard says.
+#[test]
+fn other_pages_quote_the_scoreboard() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    // As one line each, since sentences are wrapped.
+    let read = |path: &str| {
+        let text = std::fs::read_to_string(root.join(path)).unwrap();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let cells = |path: &str, row: &str| -> Vec<String> {
+        let page = std::fs::read_to_string(folder().join(path)).unwrap();
+        let line =
+            page.lines().find(|line| line.starts_with(row)).unwrap_or_else(|| panic!("{path}: no {row}"));
+        line[row.len()..].split('|').map(|cell| cell.trim().to_string()).collect()
+    };
+    let aim = |row: &str, column: usize| cells("page.md", row)[column].clone();
+    let left_out = |figure: &str| {
+        aim(&format!("| step time, quality A, each source left out of the fit: {figure} error |"), 1)
+    };
+    let fitted = |figure: &str| aim(&format!("| (the same in the fit: {figure} error) |"), 1);
+    let inside = |slice: &str| cells("reliability.md", &format!("| {slice} |"))[2].clone();
+    let sentences = [
+        ("README.md", format!("median {} %, mean {} % |", left_out("median"), left_out("mean"))),
+        (
+            "docs/trust.md",
+            format!("a median error of {} % and a mean error of {} %.", left_out("median"), left_out("mean")),
+        ),
+        (
+            "docs/trust.md",
+            format!("Fitted to all sources, it has {} % and {} %", fitted("median"), fitted("mean")),
+        ),
+        (
+            "docs/trust.md",
+            format!("The mean error of memory is {} %.", aim("| memory, all rows: mean error |", 1)),
+        ),
+        (
+            "docs/trust.md",
+            format!("is right for {} % of the runs.", aim("| runs that fit or not, forecast right |", 1)),
+        ),
+        (
+            "docs/trust.md",
+            format!(
+                "it holds {} of all step times, {} of those of the best quality, {} of those of mixtures of experts, \
+                 and {} of those of tensor groups over nodes.",
+                inside("all"),
+                inside("quality A"),
+                inside("mixtures of experts"),
+                inside("tensor groups over nodes")
+            ),
+        ),
+        (
+            "docs/trust.md",
+            format!(
+                "with a probability of 80 to 95 %, {} % fitted",
+                cells("reliability.md", "| 80 % to 95 % |")[2].split('.').next().unwrap()
+            ),
+        ),
+    ];
+    for (page, sentence) in sentences {
+        assert!(read(page).contains(&sentence), "{page} lacks `{sentence}`");
+    }
+}
