@@ -29,7 +29,8 @@ pub struct Scope {
     /// How many of the ranked plans are proved: no other with the first one's number of nodes is faster than the last of these.
     /// The rest are the best of those that were seen on the way.
     pub proved: usize,
-    /// Whether it says what became of the choices that one would expect, and which plans save memory.
+    /// Whether it says what became of the choices that one would expect and which plans save memory, and proves a closer bound
+    /// than the search needs.
     pub explained: bool,
     /// Which nodes plans use.
     pub nodes: Nodes,
@@ -173,7 +174,7 @@ fn plan_in_order(
     }
     // The way to the fastest plan may lead over some that are slower than the fastest so far.
     space.improve(&mut explored, scope.proved.max(KEPT), &searched)?;
-    if explored.ended {
+    if explored.ended && scope.explained {
         space.prove_more(&mut explored, &searched);
     }
     let search = search_summary(question, &space.legal, &explored);

@@ -13,6 +13,8 @@ mod repair;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use best_stages::certain_shortage;
 pub(crate) use best_stages::{MemoryLimits, Staged, stage};
 pub(crate) use neighbours::{every_split, moved, neighbours, second_neighbours};
 pub(crate) use rank_memory::RankMemoryUse;

@@ -10,11 +10,12 @@ use crate::explore::{Explored, Goal, Looks, SearchSpace, Seen, Trial};
 use crate::question::Question;
 use crate::risk::{MemoryLimit, Order, Outlook};
 use crate::space::recompute_choices;
+use crate::stages::certain_shortage;
 use crate::verdict::{Found, KEPT, Ranked, Search, Verdict};
 use rayon::prelude::*;
 use small_questions::{question, questions, two_of, whole_questions, with_adapters, with_errors};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use trainwright_lower::memory::{RankMemory, plan_memory};
+use trainwright_lower::memory::{RankMemory, node_memory, plan_memory};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time_for_ranking;
 use trainwright_spec::catalog::names;
@@ -104,6 +105,37 @@ fn no_plan_beats_its_bounds() {
         let close = if name.contains("joint") { 2.0 } else { 1.2 };
         assert!(closest < close, "{name}: the closest bound is {closest} below");
     }
+}
+
+/// Nodes that hold just what a plan offloads are never excluded before its stages are known; those with half of it mostly are.
+#[test]
+fn no_plan_that_fits_beside_the_gpus_is_excluded() {
+    let (mut looked, mut excluded) = (0, 0);
+    for (name, question) in whole_questions() {
+        let space = SearchSpace::new(&question).unwrap();
+        for seen in solve_everything(&space) {
+            let Trial::Simulated { plan, .. } = seen.trial else { continue };
+            if plan.offload.optimizer.is_none() {
+                continue;
+            }
+            let held = node_memory(&plan, &plan_memory(&plan)).unwrap();
+            let short = |part: f64| {
+                let mut plan = plan.as_ref().clone();
+                for node in plan.cluster.each_kind_mut() {
+                    let processors = node.processors.as_mut().unwrap();
+                    processors.memory.value = held.host * part;
+                    if let Some(drives) = &mut processors.drives {
+                        drives.capacity.value = held.nvme * part;
+                    }
+                }
+                certain_shortage(space.model(), &seen.candidate, &plan).is_some()
+            };
+            assert!(!short(1.0), "{name}: {:?} fits", seen.candidate);
+            looked += 1;
+            excluded += usize::from(short(0.5));
+        }
+    }
+    assert!(looked >= 50 && excluded * 10 >= looked * 8, "{excluded} of {looked} are excluded");
 }
 
 /// Of every model of the catalog, in 16 and in 8 bits.

@@ -10,9 +10,10 @@ use crate::partition::{self, Outcome, Solution};
 use crate::question::Question;
 use crate::space::recompute_choices;
 use std::ops::Range;
-use trainwright_lower::memory::{node_memory, plan_memory};
+use trainwright_lower::memory::{RankMemory, divisor, node_memory, plan_memory};
 use trainwright_sim::Stop;
 use trainwright_spec::plan::{Plan, StageBlocks};
+use trainwright_spec::program::{Axis, Place};
 use trainwright_spec::schedule::PipelineShape;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -45,6 +46,9 @@ pub(crate) enum Staged {
 pub(crate) fn stage(model: &CostModel, candidate: &Candidate, stop: Stop) -> Option<Staged> {
     let (question, cost) = (model.question, model.of(candidate));
     let empty = candidate.plan(question, Vec::new());
+    if let Some(shortage) = certain_shortage(model, candidate, &empty) {
+        return Some(Staged::OutOfMemory(shortage));
+    }
     let outlook = model.outlook(candidate);
     let limits = MemoryLimits::of(model, candidate, &empty);
     let meter = limits.meter();
@@ -148,7 +152,39 @@ fn offload_shortage(plan: &Plan) -> Option<RankMemoryUse> {
     if plan.offload.is_none() {
         return None;
     }
-    let node = node_memory(plan, &plan_memory(plan))?;
+    shortage_of(plan, &plan_memory(plan))
+}
+
+/// What the mean node lacks for optimizer state and its gradients off the GPUs, however the stages of a candidate are split.
+pub(crate) fn certain_shortage(
+    model: &CostModel,
+    candidate: &Candidate,
+    empty: &Plan,
+) -> Option<RankMemoryUse> {
+    let offload = &empty.offload;
+    let place = offload.optimizer?;
+    let parameters = model.of(candidate).parameters(model.question);
+    let shared = |axis, count: f64| match empty.shards_optimizer() {
+        true => count / divisor(empty, axis) as f64,
+        false => count,
+    };
+    let updated = shared(Axis::Data, parameters.dense) + shared(Axis::ExpertData, parameters.routed);
+    let of_mean_rank = empty.schedule().copies() as f64 / empty.mesh.pipeline as f64;
+    let state = empty.state_bytes();
+    let gradients = if offload.gradients_place() == place { state.gradient } else { Bytes::ZERO };
+    let bytes = (state.optimizer() + gradients) * (updated * offload.updated_by_host() * of_mean_rank);
+    // What rounding may add is no shortage.
+    let bytes = bytes * (1.0 - 1e-9);
+    let rank = match place {
+        Place::Host => RankMemory { host: bytes, ..RankMemory::default() },
+        Place::Nvme => RankMemory { nvme: bytes, ..RankMemory::default() },
+    };
+    shortage_of(empty, &vec![rank; empty.mesh.pipeline])
+}
+
+/// What a node would hold off its GPUs and what it can, if that is less.
+fn shortage_of(plan: &Plan, ranks: &[RankMemory]) -> Option<RankMemoryUse> {
+    let node = node_memory(plan, ranks)?;
     let stores = [(node.host, node.host_capacity), (node.nvme, node.nvme_capacity)];
     let (needs, has) = stores.into_iter().find(|(needs, has)| needs > has)?;
     Some(RankMemoryUse { rank: 0, needs, has })

@@ -258,6 +258,12 @@ impl Plan {
         if !(0.0..=1.0).contains(&fragmentation) {
             return bad("stack.fragmentation", fragmentation.to_string(), "it must be from 0 to 1".into());
         }
+        if let Some(fragmentation) = &self.stack.tensor_fragmentation
+            && !(0.0..=1.0).contains(&fragmentation.value)
+        {
+            let value = fragmentation.value.to_string();
+            return bad("stack.tensor_fragmentation", value, "it must be from 0 to 1".into());
+        }
         if let Some(traffic) = &self.stack.traffic
             && !(1.0..=100.0).contains(&traffic.value)
         {

@@ -75,7 +75,7 @@ fn rank_with_offload(
     };
     let resident_weights = if offload.parameters.is_some() { Bytes::ZERO } else { all.weights };
     let activations = others + held.activations;
-    let lost = plan.stack.fragmentation.value * (activations + held.temporaries);
+    let lost = plan.stack.lost_part(plan.mesh.tensor) * (activations + held.temporaries);
 
     let updated = copies.mean_share(plan) * by_host;
     let arriving = if offload.delayed_update { 2.0 } else { 1.0 };
