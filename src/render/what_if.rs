@@ -167,9 +167,40 @@ fn mesh(plan: &Plan) -> String {
     format!("{}×{}×{}", plan.mesh.tensor, plan.mesh.pipeline, plan.mesh.data)
 }
 
+/// Choices of a plan that the table has no column for: ranks of further axes, and what is offloaded.
+fn without_column(plan: &Plan) -> String {
+    let ranks = |axis: &str, ranks: usize| (ranks > 1).then(|| format!("{axis} {ranks}"));
+    let offload = plan.offload.in_words();
+    let offload = (!offload.is_empty()).then_some(offload);
+    let parts = [ranks("context", plan.mesh.context), ranks("expert", plan.mesh.expert), offload];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// The points whose plans have such choices, a part of a sentence for those that have the same.
+fn further_choices(page: &Page) -> Vec<String> {
+    let mut points: Vec<(String, Vec<String>)> = Vec::new();
+    for answer in &page.answers {
+        let Ok(planned) = &answer.outcome else { continue };
+        let choices = without_column(&planned.plan);
+        if choices.is_empty() {
+            continue;
+        }
+        let point = answer.point.join(" ");
+        match points.iter_mut().find(|(same, _)| *same == choices) {
+            Some((_, with_same)) => with_same.push(point),
+            None => points.push((choices, vec![point])),
+        }
+    }
+    points.into_iter().map(|(choices, points)| format!("{} {choices}", points.join(", "))).collect()
+}
+
 /// How to read the table, and where price and power are from.
 fn notes(page: &Page) -> String {
     let base = &page.base;
+    let further = match further_choices(page) {
+        none if none.is_empty() => String::new(),
+        some => format!("Plans differ in what has no column, too: {}. ", some.join("; ")),
+    };
     let run = match page.axes.iter().any(|axis| axis.input == "tokens") {
         true => "the point's run".into(),
         false => format!("{} tokens", grouped(base.rates.tokens.unwrap_or(BILLION))),
@@ -183,7 +214,7 @@ fn notes(page: &Page) -> String {
         format!("{:.0} W for a GPU ({}), PUE {}", power.value.get(), power.source, base.rates.pue)
     });
     format!(
-        "MFU: % of the peak, causal attention halved; memory: GiB on the fullest GPU; T×P×D: ranks of the tensor, pipeline \
+        "{further}MFU: % of the peak, causal attention halved; memory: GiB on the fullest GPU; T×P×D: ranks of the tensor, pipeline \
          and data axis; v: stages per pipeline rank; µb: sequences in a microbatch; days, USD, MWh: of {run}, without \
          interruptions; *: nothing is both faster and cheaper. Before variations: {price}; {power}."
     )

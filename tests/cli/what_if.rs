@@ -96,6 +96,26 @@ fn questions_are_answered() {
     );
 }
 
+/// Where nothing fits the GPUs, plans offload; a sequence that fits on no rank is split among context ranks.
+#[test]
+fn points_say_what_no_column_says_of_their_plans() {
+    let folder = Folder::new();
+    let model = "what-if --model llama-3-8b --cluster dgx-a100 --tensor 8 --pipeline 1 --seq 1024";
+    let ran = folder.run(&format!("{model} --global-batch 8 --vary memory=12GiB,80GiB --csv sweep.csv"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
+    let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let offload = column(&folder.read("sweep.csv"), "offload");
+    assert!(offload[0].contains("optimizer") && offload[0].ends_with(" on host") && offload[1].is_empty());
+    let note = format!("Plans differ in what has no column, too: 12GiB {}. MFU:", offload[0]);
+    assert!(text.contains(&note), "no `{note}` in\n{}", ran.stdout);
+
+    let ran = folder.run(
+        "what-if --model gpt2 --cluster dgx-a100 --seq 1024 --global-batch 1 --pin context=8 --vary seq=512,1024 --json",
+    );
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
+    assert_eq!(ran.stdout.matches("\"context\": 8").count(), 2, "{}", ran.stdout);
+}
+
 #[test]
 fn invalid_input_is_refused_in_one_line() {
     let folder = Folder::new();

@@ -27,7 +27,7 @@ struct Row<'a> {
 type Column = (&'static str, fn(&Row) -> Option<Value>);
 
 /// The columns after those of the axes.
-const COLUMNS: [Column; 27] = [
+const COLUMNS: [Column; 30] = [
     ("gpus", |row| Some(json!(row.scenario?.cluster().gpus()))),
     ("nodes", |row| Some(json!(row.scenario?.cluster().nodes))),
     ("model", |row| Some(json!(row.scenario?.model().name))),
@@ -55,6 +55,9 @@ const COLUMNS: [Column; 27] = [
     ("pareto", |row| row.plan.map(|_| json!(row.on_front))),
     ("limited_by", |row| Some(json!(row.answer.outcome.as_ref().ok()?.limited_by))),
     ("reason", |row| row.answer.outcome.as_ref().err().map(|reason| json!(reason))),
+    ("context", |row| Some(json!(row.plan?.mesh.context))),
+    ("expert", |row| Some(json!(row.plan?.mesh.expert))),
+    ("offload", |row| Some(json!(row.plan?.offload.in_words()))),
 ];
 
 /// A row for each answer, below the names of the columns; `axes` are the names of the varied inputs.
