@@ -596,6 +596,9 @@ class WhatIfAnswer_points(Record):
     pareto: bool | None
     limited_by: None | str
     reason: None | str
+    context: int | None  # not always there
+    expert: int | None  # not always there
+    offload: None | str  # not always there
 
 class WhatIfAnswer(Answer):
     title: str
@@ -1138,7 +1141,7 @@ def plan(
     global_batch: _One,
     precision: Literal['fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'fp8-block', 'mxfp8', 'nvfp4', 'int8'] | None = ...,
     optimizer: Literal['sgd', 'momentum', 'adam', 'adamw', 'lamb', 'lars'] | None = ...,
-    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright', 'unsloth'] | None = ...,
+    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'torchtitan-2025', 'trainwright', 'unsloth'] | None = ...,
     lora: _One | None = ...,
     lora_targets: _One | None = ...,
     base_format: Literal['full', 'int8', 'nf4'] | None = ...,
@@ -1181,7 +1184,7 @@ def simulate(
     expert_load: _One | None = ...,
     calibration: _One | None = ...,
     schedule_csv: _One | None = ...,
-    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright', 'unsloth'] | None = ...,
+    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'torchtitan-2025', 'trainwright', 'unsloth'] | None = ...,
     ops: bool | None = ...,
     trace: _One | None = ...,
     picture: _One | None = ...,
@@ -1229,7 +1232,7 @@ def what_if(
     *,
     precision: Literal['fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'fp8-block', 'mxfp8', 'nvfp4', 'int8'] | None = ...,
     optimizer: Literal['sgd', 'momentum', 'adam', 'adamw', 'lamb', 'lars'] | None = ...,
-    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright', 'unsloth'] | None = ...,
+    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'torchtitan-2025', 'trainwright', 'unsloth'] | None = ...,
     lora: _One | None = ...,
     lora_targets: _One | None = ...,
     base_format: Literal['full', 'int8', 'nf4'] | None = ...,
@@ -1462,7 +1465,7 @@ def import_plan(
     seq: _One | None = ...,
     schedule_csv: _One | None = ...,
     set: _Pairs | None = ...,
-    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'trainwright', 'unsloth'] | None = ...,
+    stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'torchtitan-2025', 'trainwright', 'unsloth'] | None = ...,
     out: _One | None = ...,
     inline: bool | None = ...,
     threads: int | None = None,
