@@ -18,13 +18,17 @@ PAGES = [HERE.parent / "README.md", HERE.parent / "docs" / "python.md"]
 
 
 def outputs(notebook):
-    """What each cell shows as text and as HTML."""
-    def shown(output):
-        data = output.get("data", {})
-        return output.get("text", ""), data.get("text/html", data.get("text/plain", ""))
+    """What each cell prints, and what it shows besides as text and as HTML."""
+    def printed(cell):
+        # What one cell prints may come in several parts.
+        return "".join(output.get("text", "") for output in cell.outputs)
+
+    def shown(cell):
+        data = [output.get("data", {}) for output in cell.outputs]
+        return [part.get("text/html", part.get("text/plain", "")) for part in data if part]
 
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return [[shown(output) for output in cell.outputs] for cell in cells]
+    return [(printed(cell), shown(cell)) for cell in cells]
 
 
 def tutorial():
