@@ -122,7 +122,7 @@ pub struct Stack {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensor_fragmentation: Option<Sourced<f64>>,
     /// Buffers into which several tensor ranks gather activations and gradients, and which stay allocated: bytes for each
-    /// token of a microbatch and unit of width; none if not given.
+    /// token of a microbatch and hidden dimension; zero if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather_buffers: Option<Sourced<Bytes>>,
     /// Size of an activation's or gradient's element on its way to an expert, where it is not that of activations.

@@ -168,7 +168,7 @@ fn mesh(plan: &Plan) -> String {
 }
 
 /// Choices of a plan that the table has no column for: ranks of further axes, and what is offloaded.
-fn without_column(plan: &Plan) -> String {
+fn further_axes_and_offload(plan: &Plan) -> String {
     let ranks = |axis: &str, ranks: usize| (ranks > 1).then(|| format!("{axis} {ranks}"));
     let offload = plan.offload.in_words();
     let offload = (!offload.is_empty()).then_some(offload);
@@ -181,7 +181,7 @@ fn further_choices(page: &Page) -> Vec<String> {
     let mut points: Vec<(String, Vec<String>)> = Vec::new();
     for answer in &page.answers {
         let Ok(planned) = &answer.outcome else { continue };
-        let choices = without_column(&planned.plan);
+        let choices = further_axes_and_offload(&planned.plan);
         if choices.is_empty() {
             continue;
         }
@@ -198,8 +198,8 @@ fn further_choices(page: &Page) -> Vec<String> {
 fn notes(page: &Page) -> String {
     let base = &page.base;
     let further = match further_choices(page) {
-        none if none.is_empty() => String::new(),
-        some => format!("Plans differ in what has no column, too: {}. ", some.join("; ")),
+        choices if choices.is_empty() => String::new(),
+        choices => format!("Plans differ in what has no column, too: {}. ", choices.join("; ")),
     };
     let run = match page.axes.iter().any(|axis| axis.input == "tokens") {
         true => "the point's run".into(),
