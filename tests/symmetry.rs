@@ -1,17 +1,14 @@
 //! One rank of a class speaks for all of it: `lower` against its slow twin `lower_every_rank`, and simulating by
 //! calls against simulating by ops.
 
-mod common;
-#[path = "common/long.rs"]
-mod long;
-#[path = "common/undisturbed.rs"]
-mod undisturbed;
-
-use common::Draft;
-use long::cases;
+use crate::common::Draft;
+use crate::long::cases;
+use crate::undisturbed::Undisturbed;
 use trainwright_lower::{lower, lower_every_rank};
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_sim::{Detail, hardware_flops, simulate, step_time, step_time_for_ranking};
+use trainwright_sim::{
+    Detail, forecast_until, hardware_flops, simulate, step_time, step_time_for_ranking, time_forecast_until,
+};
 use trainwright_spec::catalog;
 use trainwright_spec::mesh::{Coordinates, RankOrder};
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
@@ -20,7 +17,6 @@ use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_timeline::chrome::write_chrome;
 use trainwright_timeline::report::{RankReport, Report, TimeShares};
 use trainwright_timeline::timeline::{Span, Timeline};
-use undisturbed::Undisturbed;
 
 /// Small plans that differ in what decides who waits for whom.
 fn drafts() -> Vec<Draft> {
@@ -279,10 +275,24 @@ fn long_steps_are_extrapolated_to_the_time_of_the_simulated_step() {
             let quick = step_time_for_ranking(&plan, &costs).unwrap();
             let error = quick.0.abs_diff(simulated.0) as f64 / simulated.0 as f64;
             assert!(error < 1e-6, "{}, {microbatches} microbatches: off by {error}", case(&plan));
+            check_few_rounds(&plan, Detail::Calls);
+            if more == 1 {
+                check_few_rounds(&plan, Detail::Ops);
+            }
             extrapolated += 1;
         }
     }
     assert!(extrapolated > 30);
+}
+
+/// What follows from a few rounds of a step, to the picosecond and op by op, against a simulation of all of it.
+fn check_few_rounds(plan: &Plan, detail: Detail) {
+    let costs = ClusterCosts::new(&plan.cluster);
+    let whole = simulate(&lower(plan), &costs, detail).unwrap();
+    let (forecast, timeline) = forecast_until(plan, &costs, detail, &|| false).unwrap();
+    assert!(timeline == whole, "{}, {detail:?}: {} and {}", case(plan), timeline.duration, whole.duration);
+    let times = time_forecast_until(plan, &costs, detail, &|| false).unwrap();
+    assert_eq!(times, (&forecast).into(), "{}, {detail:?}", case(plan));
 }
 
 /// Where a rank in the middle has the most work, the ranks before it run ahead for many rounds before they wait for it.
@@ -318,6 +328,7 @@ fn uneven_pipelines_are_extrapolated_to_the_time_of_the_simulated_step() {
         let what = format!("{schedule}, {lengths:?}, full {recomputed:?}, {microbatches} microbatches");
         assert!(error.abs() < 1e-6, "{what}: off by {error}");
         off += usize::from(error.abs() > 1e-6);
+        check_few_rounds(&plan, Detail::Calls);
     }
     // Several waits of different lengths may hide each other for a while.
     assert!(off * 1000 <= all, "{off} of {all}");

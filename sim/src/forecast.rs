@@ -4,7 +4,7 @@ use crate::costs::{Costs, Query};
 use crate::engine::{Halt, Stop};
 use crate::launches::{few_microbatches, launches_of};
 use crate::simulate::Stopwatch;
-use crate::{Deadlock, Detail, hardware_flops, simulate, simulate_until};
+use crate::{Deadlock, Detail, hardware_flops, simulate_until};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use trainwright_lower::memory::{NodeMemory, RankMemory, node_memory, plan_memory};
@@ -81,9 +81,17 @@ pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseco
 pub fn step_time_for_ranking_until(plan: &Plan, costs: &impl Costs, stop: Stop) -> Result<Picoseconds, Halt> {
     let detail = detail_for_ranking(plan);
     let mut stopwatch = Stopwatch::new(costs, detail, stop);
-    let [step] = step_by(plan, |program, _| {
-        let (step, progress) = stopwatch.time_and_progress(program)?;
-        Ok(Times { times: [step], progress })
+    let [step] = step_by(plan, |program, wanted| {
+        Ok(match wanted {
+            Wanted::Nothing => None,
+            Wanted::OfFew => {
+                stopwatch.time_of_few(program)?.map(|step| Times { times: [step], progress: Vec::new() })
+            }
+            Wanted::Step | Wanted::All => {
+                let (step, progress) = stopwatch.time_and_progress(program)?;
+                Some(Times { times: [step], progress })
+            }
+        })
     })?;
     Ok(step)
 }
@@ -120,17 +128,45 @@ enum Wanted {
     All,
     /// The first: how long it takes.
     Step,
+    /// All, if a few rounds of the program tell.
+    OfFew,
+    /// None: the program is one that was lowered together with another.
+    Nothing,
 }
 
 /// Times of a plan's step from those of programs, which differ in their calls alone.
 fn step_by<const N: usize>(
     plan: &Plan,
-    mut times: impl FnMut(&Program, Wanted) -> Result<Times<N>, Halt>,
+    mut times: impl FnMut(&Program, Wanted) -> Result<Option<Times<N>>, Halt>,
 ) -> Result<[Picoseconds; N], Halt> {
+    let mut always =
+        |program: &Program, wanted| Ok(times(program, wanted)?.expect("only a few rounds may not tell"));
     match plan.cluster.node.cores {
-        _ if !plan.schedule().flushes() => steady_state(plan, times),
-        Some(_) => Ok(times(&step_program(plan), Wanted::All)?.times),
-        None => extrapolated(plan, times),
+        _ if !plan.schedule().flushes() => steady_state(plan, always),
+        Some(_) => Ok(always(&step_program(plan), Wanted::All)?.times),
+        None => repeated(plan, times),
+    }
+}
+
+/// Times of a step from a few rounds of it, if all ranks repeat them exactly; else of the whole step, or extrapolated.
+fn repeated<const N: usize>(
+    plan: &Plan,
+    mut times: impl FnMut(&Program, Wanted) -> Result<Option<Times<N>>, Halt>,
+) -> Result<[Picoseconds; N], Halt> {
+    let lengths = [plan.microbatches(), few_microbatches(plan)];
+    let shorter = lengths[1] < lengths[0];
+    let mut programs = lower_lengths(plan, &lengths[..1 + usize::from(shorter)]);
+    if shorter {
+        times(programs.program(1), Wanted::Nothing)?;
+    }
+    if let Some(few) = times(programs.program(0), Wanted::OfFew)? {
+        return Ok(few.times);
+    }
+    let mut always =
+        |program: &Program, wanted| Ok(times(program, wanted)?.expect("only a few rounds may not tell"));
+    match extrapolated(plan, &mut always)? {
+        Some(times) => Ok(times),
+        None => Ok(always(programs.program(0), Wanted::All)?.times),
     }
 }
 
@@ -168,12 +204,24 @@ pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, 
         if launches.is_none() && microbatches_of(program) == few {
             launches = Some(launches_of(plan, program, few));
         }
-        if wanted == Wanted::Step {
-            let (step, progress) = stopwatch.time_and_progress(program)?;
-            return Ok(Times { times: [step, Picoseconds::ZERO, Picoseconds::ZERO], progress });
-        }
-        let (step, progress, mean) = stopwatch.shares(program)?;
-        Ok(Times { times: [step, mean.bubble, mean.exposed], progress })
+        Ok(match wanted {
+            Wanted::Nothing => None,
+            Wanted::OfFew => {
+                let few = stopwatch.shares_of_few(program)?;
+                few.map(|(step, mean)| Times {
+                    times: [step, mean.bubble, mean.exposed],
+                    progress: Vec::new(),
+                })
+            }
+            Wanted::Step => {
+                let (step, progress) = stopwatch.time_and_progress(program)?;
+                Some(Times { times: [step, Picoseconds::ZERO, Picoseconds::ZERO], progress })
+            }
+            Wanted::All => {
+                let (step, progress, mean) = stopwatch.shares(program)?;
+                Some(Times { times: [step, mean.bubble, mean.exposed], progress })
+            }
+        })
     };
     let [step_time, bubble, exposed] = unstopped(step_by(plan, times))?;
     Ok(QuickForecast { step_time, bubble, exposed, launches })
@@ -204,7 +252,7 @@ const UNEVEN: f64 = 1e-6;
 fn extrapolated<const N: usize>(
     plan: &Plan,
     mut times: impl FnMut(&Program, Wanted) -> Result<Times<N>, Halt>,
-) -> Result<[Picoseconds; N], Halt> {
+) -> Result<Option<[Picoseconds; N]>, Halt> {
     let shape = plan.pipeline_shape();
     let (p, m) = (shape.ranks, shape.microbatches);
     let from_file = matches!(plan.schedule, ScheduleChoice::Actions(_));
@@ -212,7 +260,7 @@ fn extrapolated<const N: usize>(
     let exists = |microbatches| plan.schedule().check(PipelineShape { microbatches, ..shape }).is_ok();
     let shorter = shorter_step(plan.schedule(), shape).map(|shorter| shorter.microbatches);
     let Some(few) = shorter.filter(|few| !in_full && exists(few - p) && exists(few + p)) else {
-        return Ok(times(&lower(plan), Wanted::All)?.times);
+        return Ok(None);
     };
     let mut programs = lower_lengths(plan, &[few - p, few, few + p]);
     let mut with = |length: usize, wanted| times(programs.program(length), wanted);
@@ -225,10 +273,12 @@ fn extrapolated<const N: usize>(
     let first_pace = paces.next().flatten();
     let is_even = paces.all(|pace| pace.zip(first_pace).is_some_and(|(a, b)| is_close(a, b)));
     if !is_close(rounds[1], rounds[0]) || !is_even {
-        return Ok(times(&lower(plan), Wanted::All)?.times);
+        return Ok(None);
     }
     let left = ((m - few - p) / p) as u64;
-    Ok(std::array::from_fn(|index| Picoseconds(third.times[index].0 + left * more(&third, &second, index))))
+    Ok(Some(std::array::from_fn(|index| {
+        Picoseconds(third.times[index].0 + left * more(&third, &second, index))
+    })))
 }
 
 /// In what time a rank goes through the round between the first two of these numbers of microbatches, of as many in all as the third,
@@ -289,15 +339,7 @@ pub fn fullest(plan: &Plan, memory: &[RankMemory]) -> usize {
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline), Deadlock> {
-    let program = step_program(plan);
-    let detail = Detail::Ops.affordable(&program);
-    let timeline = simulate(&program, costs, detail)?;
-    // One step alone would fill and drain the pipeline; the report shows that step, the figures are of the steady state.
-    let step_time = match plan.schedule().flushes() {
-        true => timeline.duration,
-        false => step_time_for_ranking(plan, costs)?,
-    };
-    Ok((forecast_of(plan, costs, &program, (detail, step_time, &timeline)), timeline))
+    unstopped(forecast_until(plan, costs, Detail::Ops, &|| false))
 }
 
 /// The same with `detail` or less, unless it is stopped before its end.
@@ -313,6 +355,7 @@ pub fn forecast_until(
     let program = step_program(plan);
     let detail = detail.affordable(&program);
     let timeline = simulate_until(&program, costs, detail, stop)?;
+    // One step alone would fill and drain the pipeline; the report shows that step, the figures are of the steady state.
     let step_time = match plan.schedule().flushes() {
         true => timeline.duration,
         false => step_time_for_ranking_until(plan, costs, stop)?,
@@ -350,7 +393,13 @@ pub fn time_forecast_until(
 ) -> Result<TimeForecast, Halt> {
     let program = step_program(plan);
     let mut stopwatch = Stopwatch::new(costs, detail.affordable(&program), stop);
-    let (duration, _, mean) = stopwatch.shares(&program)?;
+    let (duration, mean) = match stopwatch.shares_of_few(&program)? {
+        Some(few) => few,
+        None => {
+            let (duration, _, mean) = stopwatch.shares(&program)?;
+            (duration, mean)
+        }
+    };
     let step_time = match plan.schedule().flushes() {
         true => duration,
         false => step_time_for_ranking_until(plan, costs, stop)?,

@@ -52,6 +52,7 @@ pub mod network;
 mod repeated;
 pub mod replay;
 pub mod rl;
+mod rounds;
 pub mod serving;
 mod simulate;
 mod template;

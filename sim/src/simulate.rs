@@ -1,10 +1,11 @@
 //! Runs a program on the engine and records its timeline.
 
-use crate::costs::Costs;
+use crate::costs::{Conditions, Costs};
 use crate::engine::{Deadlock, Graph, Halt, OpId, Outcome, QueueId, Stop, Timing, UseRange};
 use crate::index::index;
 use crate::joint::turns;
 use crate::layout::{Layout, Takes, jittered};
+use crate::rounds::{Shortened, Steady};
 use crate::template::{Detail, Inside, Node, NodeAction, NodeId, Remembered, templates};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use trainwright_spec::program::{
 };
 use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds};
-use trainwright_timeline::report::{TimeShares, mean_shares};
+use trainwright_timeline::report::{TimeShares, mean_shares, mean_shares_with_rounds};
 use trainwright_timeline::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
 
 /// Simulates a program.
@@ -36,8 +37,17 @@ pub fn simulate_until(
     detail: Detail,
     stop: Stop,
 ) -> Result<Timeline, Halt> {
-    let flat = Flat::until(program, costs, detail, stop)?.jittered(costs, detail);
-    let outcome = flat.graph.run_until(stop)?;
+    let templates = Arc::new(all_templates(program, costs, detail, stop)?);
+    let few = match repeats_exactly(costs, detail) {
+        true => FewRounds::of(program, &templates, costs, stop)?,
+        false => None,
+    };
+    let flat = Flat::of_templates(program, &calls_of(program), templates, costs, stop)?;
+    let flat = flat.jittered(costs, detail);
+    let outcome = match few {
+        Some(few) => few.outcome_of_all(),
+        None => flat.graph.run_until(stop)?,
+    };
     if stop() {
         return Err(Halt::Stopped);
     }
@@ -66,21 +76,41 @@ impl<'a, C: Costs> Stopwatch<'a, C> {
         Self { costs, detail, stop, templates: None }
     }
 
-    fn run(&mut self, program: &Program) -> Result<(Flat, Outcome), Halt> {
+    fn templates(&mut self, program: &Program) -> Result<Arc<Templates>, Halt> {
         let templates = match self.templates.take() {
             Some(known) if has_all(&known, program) => known,
             _ => Arc::new(all_templates(program, self.costs, self.detail, self.stop)?),
         };
         self.templates = Some(templates.clone());
-        let flat = Flat::of_templates(program, templates, self.costs, self.stop)?;
+        Ok(templates)
+    }
+
+    fn run(&mut self, program: &Program) -> Result<(Flat, Outcome), Halt> {
+        let templates = self.templates(program)?;
+        let flat = Flat::of_templates(program, &calls_of(program), templates, self.costs, self.stop)?;
         let flat = flat.jittered(self.costs, self.detail);
         let outcome = flat.graph.run_until(self.stop)?;
         Ok((flat, outcome))
     }
 
+    fn few_rounds(&mut self, program: &Program) -> Result<Option<FewRounds>, Halt> {
+        match repeats_exactly(self.costs, self.detail) {
+            true => FewRounds::of(program, &self.templates(program)?, self.costs, self.stop),
+            false => Ok(None),
+        }
+    }
+
     /// How long a program takes.
     pub fn time(&mut self, program: &Program) -> Result<Picoseconds, Halt> {
-        Ok(end_of(self.run(program)?.1))
+        match self.time_of_few(program)? {
+            Some(time) => Ok(time),
+            None => Ok(end_of(self.run(program)?.1)),
+        }
+    }
+
+    /// The same, if a few rounds of it tell.
+    pub fn time_of_few(&mut self, program: &Program) -> Result<Option<Picoseconds>, Halt> {
+        Ok(self.few_rounds(program)?.map(|few| few.left_out_time() + end_of(few.outcome)))
     }
 
     /// The same, and when each rank has run each microbatch forward through its first stage.
@@ -105,6 +135,89 @@ impl<'a, C: Costs> Stopwatch<'a, C> {
         let duration = end_of(outcome);
         Ok((duration, progress, mean_shares(&Timeline { ranks, spans, duration, ..Timeline::default() })))
     }
+
+    /// How long a program takes and where the time goes in the mean over ranks, if a few rounds of it tell.
+    pub fn shares_of_few(&mut self, program: &Program) -> Result<Option<(Picoseconds, TimeShares)>, Halt> {
+        let Some(few) = self.few_rounds(program)? else { return Ok(None) };
+        let more = few.left_out_time();
+        let FewRounds { flat, outcome, steady, left_out } = few;
+        let spans = flat.spans(program, &outcome, self.detail);
+        let (ranks, duration) = (tracks(program), end_of(outcome));
+        let timeline = Timeline { ranks, spans, duration, ..Timeline::default() };
+        let round = steady.from..steady.from + steady.period;
+        Ok(Some((duration + more, mean_shares_with_rounds(&timeline, round, left_out))))
+    }
+}
+
+/// Of how many pipelines of microbatches the rounds are simulated that should be alike: first of few, then of more.
+const KEPT_PIPELINES: [usize; 2] = [1, 4];
+
+/// Whether what repeats takes the same time: ops whose times depend on their numbers do not, and threads that take turns depend on
+/// when the turns before began.
+fn repeats_exactly(costs: &impl Costs, detail: Detail) -> bool {
+    let Conditions { jitter, scheduling, .. } = costs.conditions();
+    scheduling.is_none() && (detail == Detail::Calls || jitter.is_empty())
+}
+
+/// A program without most of its rounds, and a run of it that tells what the whole takes.
+struct FewRounds {
+    flat: Flat,
+    outcome: Outcome,
+    steady: Steady,
+    left_out: usize,
+}
+
+impl FewRounds {
+    /// `None` if its ranks do not repeat what they do in those rounds.
+    fn of(
+        program: &Program,
+        templates: &Arc<Templates>,
+        costs: &impl Costs,
+        stop: Stop,
+    ) -> Result<Option<Self>, Halt> {
+        for kept in KEPT_PIPELINES {
+            let Some(short) = Shortened::of(program, kept) else { return Ok(None) };
+            let calls: Vec<&[Call]> = short.calls.iter().map(Vec::as_slice).collect();
+            let flat = Flat::of_templates(program, &calls, templates.clone(), costs, stop)?;
+            let outcome = flat.graph.run_until(stop)?;
+            let (ops, firsts) = flat.first_ops(&calls);
+            if let Some(steady) = short.steady(&ops, &firsts, &outcome) {
+                return Ok(Some(FewRounds { flat, outcome, steady, left_out: short.left_out }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// When each op of the whole program starts and ends.
+    fn outcome_of_all(self) -> Outcome {
+        let Steady { period, rounds, ops, .. } = &self.steady;
+        let whole = |short: Vec<Picoseconds>| {
+            let left_out: usize = rounds.iter().map(|round| round.len() * self.left_out).sum();
+            let mut whole = Vec::with_capacity(short.len() + left_out);
+            for (round, bounds) in rounds.iter().zip(ops.windows(2)) {
+                whole.extend_from_slice(&short[bounds[0]..round.end]);
+                for more in 1..=self.left_out as u64 {
+                    let later = Picoseconds(more * period.0);
+                    whole.extend(short[round.clone()].iter().map(|time| *time + later));
+                }
+                let later = Picoseconds(self.left_out as u64 * period.0);
+                whole.extend(short[round.end..bounds[1]].iter().map(|time| *time + later));
+            }
+            whole
+        };
+        let Outcome { posted, started, ended } = self.outcome;
+        Outcome { posted: whole(posted), started: whole(started), ended: whole(ended) }
+    }
+
+    /// What the rounds that are left out take.
+    fn left_out_time(&self) -> Picoseconds {
+        Picoseconds(self.left_out as u64 * self.steady.period.0)
+    }
+}
+
+/// The calls of each rank.
+fn calls_of(program: &Program) -> Vec<&[Call]> {
+    program.ranks.iter().map(|rank| rank.calls.as_slice()).collect()
 }
 
 fn end_of(outcome: Outcome) -> Picoseconds {
@@ -173,20 +286,22 @@ impl Flat {
 
     /// The same, unless it is stopped before its end.
     fn until(program: &Program, costs: &impl Costs, detail: Detail, stop: Stop) -> Result<Self, Halt> {
-        Self::of_templates(program, Arc::new(all_templates(program, costs, detail, stop)?), costs, stop)
+        let templates = Arc::new(all_templates(program, costs, detail, stop)?);
+        Self::of_templates(program, &calls_of(program), templates, costs, stop)
     }
 
-    /// The same with the nodes of all segments that the program calls.
+    /// The same of these calls of each rank, with the nodes of all segments that the program calls.
     fn of_templates(
         program: &Program,
+        calls: &[&[Call]],
         templates: Arc<Templates>,
         costs: &impl Costs,
         stop: Stop,
     ) -> Result<Self, Halt> {
-        let of_rank = |(rank, templates): (&RankProgram, &Vec<Vec<Node>>)| -> usize {
-            rank.calls.iter().map(|call| templates[call.segment].len()).sum()
+        let of_rank = |(calls, templates): (&&[Call], &Vec<Vec<Node>>)| -> usize {
+            calls.iter().map(|call| templates[call.segment].len()).sum()
         };
-        let ops = program.ranks.iter().zip(&*templates).map(of_rank).sum();
+        let ops = calls.iter().zip(&*templates).map(of_rank).sum();
         let ranks = program.ranks.iter().map(|rank| rank.rank);
         let layout = Layout::new(Graph::with_capacity(ops), ranks, program.groups.len(), costs);
         let mut builder = Builder {
@@ -197,11 +312,11 @@ impl Flat {
             sends: BTreeMap::new(),
             receives: Vec::new(),
         };
-        for (index, (rank, templates)) in program.ranks.iter().zip(&*templates).enumerate() {
+        for (index, (calls, templates)) in calls.iter().zip(&*templates).enumerate() {
             if stop() {
                 return Err(Halt::Stopped);
             }
-            builder.add_rank(program, index, rank, templates);
+            builder.add_rank(program, index, calls, templates);
         }
         Ok(builder.finish(templates))
     }
@@ -245,6 +360,32 @@ impl Flat {
             times[action.microbatch] = times[action.microbatch].max(outcome.ended[op]);
         }
         progress
+    }
+
+    /// The first op of each rank, and how many ops there are; and of each rank the first op of each of its `calls`.
+    fn first_ops(&self, calls: &[&[Call]]) -> (Vec<usize>, Vec<Vec<usize>>) {
+        let all = self.graph.len();
+        let mut first_of_call = vec![all; self.calls.len()];
+        for (op, origin) in self.origins.iter().enumerate().rev() {
+            first_of_call[usize::from(origin.call)] = op;
+        }
+        // Calls without ops begin where the next one does.
+        for call in (1..first_of_call.len()).rev() {
+            first_of_call[call - 1] = first_of_call[call - 1].min(first_of_call[call]);
+        }
+        let mut rest = first_of_call.as_slice();
+        let of_rank = |calls: &&[Call]| {
+            let (own, others) = rest.split_at(calls.len());
+            rest = others;
+            own.to_vec()
+        };
+        let firsts: Vec<Vec<usize>> = calls.iter().map(of_rank).collect();
+        let mut ops = vec![all];
+        for first in firsts.iter().rev() {
+            ops.push(first.first().copied().unwrap_or(ops[ops.len() - 1]));
+        }
+        ops.reverse();
+        (ops, firsts)
     }
 
     /// The stream that an op runs on. Ranks have a queue for each stream, in the order of `Stream::ALL`.
@@ -456,7 +597,8 @@ struct Builder {
 }
 
 impl Builder {
-    fn add_rank(&mut self, program: &Program, index: usize, rank: &RankProgram, templates: &[Vec<Node>]) {
+    fn add_rank(&mut self, program: &Program, index: usize, calls: &[Call], templates: &[Vec<Node>]) {
+        let rank = &program.ranks[index];
         let queues = Stream::ALL.map(|_| self.layout.graph.add_queue());
         let mut uses = |node: &Node| {
             let takes = match node.action {
@@ -470,7 +612,7 @@ impl Builder {
             templates.iter().map(|nodes| nodes.iter().map(&mut uses).collect()).collect();
         let collectives = [0; Axis::ALL.len()];
         let mut on_rank = OnRank { program, index, rank, queues, collectives };
-        let mut calls = rank.calls.iter();
+        let mut calls = calls.iter();
         while let Some(call) = calls.next() {
             let second = calls.as_slice().first().filter(|_| call.joint);
             let mut begin = |call: &Call| {
@@ -572,4 +714,55 @@ pub fn hardware_flops(program: &Program) -> Flops {
         rank.stands_for as f64 * calls
     };
     program.ranks.iter().map(of_rank).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::ClusterCosts;
+    use trainwright_lower::lower;
+    use trainwright_spec::plan::Plan;
+
+    fn plan(schedule: &str, virtual_stages: usize, microbatches: usize) -> Plan {
+        let blocks = 12 / (4 * virtual_stages);
+        let stages = vec![format!("\"{blocks} none\""); 4 * virtual_stages].join(", ");
+        let text = format!(
+            r#"
+            model = "gpt2"
+            cluster = "dgx-a100:2"
+            stack = "megatron-core-2024"
+            job = {{ sequence = 1024, global_batch = {microbatches}, precision = "bf16", optimizer = "adamw", gradient_clipping = true }}
+            mesh = {{ tensor = 4, pipeline = 4, data = 1 }}
+            micro_batch = 1
+            schedule = "{schedule}"
+            virtual_stages = {virtual_stages}
+            sequence_parallel = true
+            data_sharding = "none"
+            stages = [{stages}]
+            "#
+        );
+        Plan::from_toml(&text, "plan.toml").unwrap()
+    }
+
+    /// Whether a few rounds tell what the whole step takes; they then do for each of its ops.
+    fn few_tell(schedule: &str, virtual_stages: usize, microbatches: usize) -> bool {
+        let plan = plan(schedule, virtual_stages, microbatches);
+        let (program, costs) = (lower(&plan), ClusterCosts::new(&plan.cluster));
+        let templates = Arc::new(all_templates(&program, &costs, Detail::Ops, &|| false).unwrap());
+        let Some(few) = FewRounds::of(&program, &templates, &costs, &|| false).unwrap() else { return false };
+        let whole = Flat::new(&program, &costs, Detail::Ops).graph;
+        assert!(few.flat.graph.len() < whole.len());
+        assert!(few.outcome_of_all() == whole.run().unwrap(), "{schedule}, {microbatches} microbatches");
+        true
+    }
+
+    #[test]
+    fn a_few_rounds_tell_what_a_long_step_takes() {
+        assert!(few_tell("1f1b", 1, 64));
+        assert!(few_tell("zb-h1", 1, 64));
+        assert!(few_tell("interleaved", 3, 96));
+        // Hardly a round is left out of a short step; forward and backward passes of one microbatch are far apart.
+        assert!(!few_tell("1f1b", 1, 12));
+        assert!(!few_tell("gpipe", 1, 64));
+    }
 }

@@ -9,8 +9,9 @@
 use crate::actions::extents;
 use crate::memory::{MemoryByKind, changes_of, levels};
 use crate::sweep::{Activities, spans_of, sweep};
-use crate::timeline::{Activity, Span, Timeline};
+use crate::timeline::{Activity, RankTrack, Span, Timeline};
 use serde::{Serialize, Serializer};
+use std::ops::Range;
 use trainwright_spec::program::{Axis, CopyDirection, MemoryKind, Stream};
 use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::{Bytes, Picoseconds};
@@ -155,7 +156,7 @@ impl Report {
                 rank: track.rank,
                 stands_for: track.stands_for,
                 pipeline_rank: track.pipeline_rank,
-                time: rank_time(timeline, index),
+                time: rank_time(spans_of(timeline, index), timeline.duration),
                 memory: rank_memory(timeline, index),
             })
             .collect();
@@ -187,13 +188,39 @@ impl TimeShares {
             if duration == Picoseconds::ZERO { 0.0 } else { bubble.0 as f64 / duration.0 as f64 };
         TimeShares { compute, exposed, bubble, bubble_share, communication, offload }
     }
+
+    /// Of a step that contains another `times` times more.
+    fn and(self, other: TimeShares, times: u64) -> TimeShares {
+        let sum = |one: Picoseconds, more: Picoseconds| Picoseconds(one.0 + times * more.0);
+        let communication = std::array::from_fn(|index| {
+            let (one, more) = (self.communication[index], other.communication[index]);
+            AxisTime {
+                axis: one.axis,
+                total: sum(one.total, more.total),
+                overlapped: sum(one.overlapped, more.overlapped),
+                exposed: sum(one.exposed, more.exposed),
+            }
+        });
+        let offload = std::array::from_fn(|index| {
+            let (one, more) = (self.offload[index], other.offload[index]);
+            OffloadTime {
+                stream: one.stream,
+                total: sum(one.total, more.total),
+                overlapped: sum(one.overlapped, more.overlapped),
+                exposed: sum(one.exposed, more.exposed),
+            }
+        });
+        let all = |shares: &TimeShares| shares.compute + shares.exposed + shares.bubble;
+        let duration = sum(all(&self), all(&other));
+        TimeShares::new(duration, sum(self.compute, other.compute), communication, offload)
+    }
 }
 
 /// Sorts the instants of a rank's step by what it does in them, and adds up.
-fn rank_time(timeline: &Timeline, rank: usize) -> TimeShares {
+fn rank_time(spans: &[Span], duration: Picoseconds) -> TimeShares {
     // For each set of concurrent activities: its time with a kernel and without one.
     let mut moving: Vec<(Activities, [Picoseconds; 2])> = Vec::new();
-    sweep(spans_of(timeline, rank), timeline.duration, |stretch| {
+    sweep(spans, duration, |stretch| {
         let others = stretch.others;
         let known = moving.iter().position(|(known, _)| *known == others).unwrap_or_else(|| {
             moving.push((others, [Picoseconds::ZERO; 2]));
@@ -223,16 +250,37 @@ fn rank_time(timeline: &Timeline, rank: usize) -> TimeShares {
         });
         OffloadTime { stream, total, overlapped, exposed }
     });
-    TimeShares::new(timeline.duration, sum(0, &|_| true), communication, offload)
+    TimeShares::new(duration, sum(0, &|_| true), communication, offload)
 }
 
 /// Where the time of a step went in the mean over all ranks: `Report::mean`, without the rest of the report. Reads neither
 /// labels nor memory.
 pub fn mean_shares(timeline: &Timeline) -> TimeShares {
-    let counts = timeline.ranks.iter().map(|track| track.stands_for);
-    let times: Vec<(usize, TimeShares)> =
-        counts.enumerate().map(|(index, count)| (count, rank_time(timeline, index))).collect();
-    mean(timeline.duration, &times)
+    mean_shares_with_rounds(timeline, Picoseconds::ZERO..Picoseconds::ZERO, 0)
+}
+
+/// The same of a step in which what happens in `round` happens `more` times more.
+pub fn mean_shares_with_rounds(timeline: &Timeline, round: Range<Picoseconds>, more: usize) -> TimeShares {
+    let of_rank = |(index, track): (usize, &RankTrack)| {
+        let spans = spans_of(timeline, index);
+        let all = rank_time(spans, timeline.duration);
+        let again = match more {
+            0 => all,
+            _ => all.and(rank_time(&within(spans, &round), round.end - round.start), more as u64),
+        };
+        (track.stands_for, again)
+    };
+    let times: Vec<(usize, TimeShares)> = timeline.ranks.iter().enumerate().map(of_rank).collect();
+    mean(timeline.duration + Picoseconds(more as u64 * (round.end - round.start).0), &times)
+}
+
+/// The parts of spans in a window, counted from its start.
+fn within(spans: &[Span], window: &Range<Picoseconds>) -> Vec<Span> {
+    let parts = spans.iter().map(|span| {
+        let clamped = |time: Picoseconds| time.clamp(window.start, window.end) - window.start;
+        Span { start: clamped(span.start), end: clamped(span.end), ..*span }
+    });
+    parts.filter(|part| part.start < part.end).collect()
 }
 
 /// The mean over all ranks, each of the timeline's counted as often as it stands for one.

@@ -1,0 +1,184 @@
+//! Steps whose middle repeats: a few rounds of it are simulated, and the rest follows from them exactly.
+//!
+//! ```text
+//! rank 0   F F F F  B F B F B F ... B F B F  B B B B          a round: what a rank does for some microbatches, and
+//! rank 1   . F F F  B F B F B F ... B F B F  B B B .          then again for as many others
+//!                   └─ rounds ──────────────┘
+//!
+//! lo ──── two rounds that are alike ──── hi                   by rank, in the order of the program
+//!          T ├─── Δ ───┤ T + Δ
+//! ```
+//!
+//! The engine is a function of what runs and waits, not of the clock. So if everything that is not over at T, on every rank, is
+//! posted, starts and ends Δ before its counterpart of the next round, the state at T + Δ is that at T, one round further: then
+//! all rounds up to the one in which some rank has none left take Δ, and what follows comes as much later as rounds were left
+//! out. Times are integers, so that "the same" is no matter of tolerance; where they are not the same, the whole step is simulated.
+
+use crate::engine::{OpId, Outcome};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use trainwright_spec::program::{Call, Program};
+use trainwright_spec::schedule::{Action, ActionKind};
+use trainwright_spec::units::Picoseconds;
+
+/// The part of a program's microbatches that must be left out to be worth it.
+const WORTHWHILE: f64 = 0.25;
+
+/// The calls of a program with all but a few rounds of its middle left out.
+pub(crate) struct Shortened {
+    /// The calls of each rank that are left, their microbatches numbered without gaps.
+    pub calls: Vec<Vec<Call>>,
+    /// How many rounds are left out.
+    pub left_out: usize,
+    /// The middle of each rank's calls that are left.
+    middles: Vec<Middle>,
+}
+
+/// The part of a rank's calls that repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Middle {
+    /// The first call.
+    start: usize,
+    /// The calls of a round.
+    round: usize,
+    /// How many whole rounds there are.
+    rounds: usize,
+}
+
+/// A round that all ranks repeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Steady {
+    /// When one begins in the run: the state of all ranks then is that at its end.
+    pub from: Picoseconds,
+    /// What each takes.
+    pub period: Picoseconds,
+    /// Of each rank the ops of one round, as many as it has, numbered in the short program. Those before come as they do there,
+    /// those behind as much later as rounds were left out.
+    pub rounds: Vec<Range<usize>>,
+    /// The first op of each rank of that program, and how many there are.
+    pub ops: Vec<usize>,
+}
+
+impl Shortened {
+    /// The calls of `program` with `kept` pipelines of microbatches in its middle; `None` if little could be left out.
+    ///
+    /// A round of most schedules is one microbatch, of interleaved ones as many as there are pipeline ranks.
+    pub fn of(program: &Program, kept: usize) -> Option<Self> {
+        let ranks = 1 + program.ranks.iter().map(|rank| rank.pipeline_rank).max()?;
+        let microbatches = program.ranks.iter().map(|rank| microbatches(&rank.calls)).max()?;
+        let mut sizes = vec![1, 2, ranks, 2 * ranks];
+        sizes.dedup();
+        sizes.into_iter().find_map(|size| {
+            // Ranks are up to a pipeline of microbatches apart.
+            let rounds = (kept * ranks).div_ceil(size) + 3;
+            let middles = program.ranks.iter().map(|rank| middle(&rank.calls, size));
+            let middles = middles.collect::<Option<Vec<Middle>>>()?;
+            let least = middles.iter().map(|middle| middle.rounds).min()?;
+            let left_out = least.saturating_sub(rounds);
+            if left_out == 0 || ((left_out * size) as f64) < WORTHWHILE * microbatches as f64 {
+                return None;
+            }
+            let left = microbatches - left_out * size;
+            let calls = program.ranks.iter().zip(&middles);
+            let calls = calls.map(|(rank, middle)| {
+                without(&rank.calls, *middle, left_out, size).filter(|calls| are_all_of(calls, left))
+            });
+            let calls = calls.collect::<Option<Vec<Vec<Call>>>>()?;
+            let middles = middles.iter().map(|middle| Middle { rounds: middle.rounds - left_out, ..*middle });
+            Some(Self { calls, left_out, middles: middles.collect() })
+        })
+    }
+
+    /// The round that all ranks repeat in a run of the short program. `ops` gives the first op of each rank, and then how many there
+    /// are; `first_of_call` the first op of each call of a rank.
+    pub fn steady(&self, ops: &[usize], calls: &[Vec<usize>], outcome: &Outcome) -> Option<Steady> {
+        // In the program's order.
+        let mut windows = Vec::with_capacity(self.middles.len());
+        let mut period = None;
+        for ((middle, bounds), first) in self.middles.iter().zip(ops.windows(2)).zip(calls) {
+            let op = |call: usize| first.get(call).copied().unwrap_or(bounds[1]);
+            let (start, end) = (op(middle.start), op(middle.start + middle.round * middle.rounds));
+            let round = op(middle.start + middle.round) - start;
+            let alike = |op: usize| {
+                let (one, next) = (OpId(op as u32), OpId((op + round) as u32));
+                let later = |of: &[Picoseconds]| of[next].0.wrapping_sub(of[one].0);
+                let by = later(&outcome.ended);
+                (later(&outcome.posted) == by && later(&outcome.started) == by).then_some(by)
+            };
+            let middle_op = start + (end - start) / 2 - round / 2;
+            let period = *period.get_or_insert(alike(middle_op)?);
+            let repeats = |op: &usize| alike(*op) == Some(period);
+            let low = (start..middle_op).rev().take_while(repeats).last().unwrap_or(middle_op);
+            let high = (middle_op..end - round).take_while(repeats).last()? + 1;
+            windows.push((low, high, round));
+        }
+        let period = Picoseconds(period?);
+        // All that came before the windows is over at the time, and nothing behind them is posted; nor a round later.
+        let (mut from, mut to) = (Picoseconds::ZERO, Picoseconds(u64::MAX));
+        for ((low, high, round), bounds) in windows.iter().zip(ops.windows(2)) {
+            let last_end = |ops: Range<usize>| outcome.ended[ops].iter().copied().max();
+            let first_post = |ops: Range<usize>| outcome.posted[ops].iter().copied().min();
+            from = from.max(last_end(bounds[0]..*low).unwrap_or_default());
+            let later = last_end(bounds[0]..low + round).unwrap_or_default();
+            from = from.max(Picoseconds(later.0.saturating_sub(period.0)));
+            to = to.min(first_post(*high..bounds[1]).unwrap_or(to));
+            let later = first_post(high + round..bounds[1]).unwrap_or(Picoseconds(u64::MAX));
+            to = to.min(Picoseconds(later.0.saturating_sub(period.0)));
+        }
+        let rounds = windows.iter().map(|(low, _, round)| *low..low + round);
+        (from < to).then(|| Steady { from, period, rounds: rounds.collect(), ops: ops.to_vec() })
+    }
+}
+
+/// How many microbatches a rank runs.
+fn microbatches(calls: &[Call]) -> usize {
+    calls.iter().filter_map(|call| call.action).map(|action| action.microbatch + 1).max().unwrap_or(0)
+}
+
+/// Whether a call does for a microbatch `size` later what another does.
+fn follows(call: &Call, earlier: &Call, size: usize) -> bool {
+    let later = |action: Action| Action { microbatch: action.microbatch + size, ..action };
+    earlier.action.is_some() && *call == Call { action: earlier.action.map(later), ..*earlier }
+}
+
+/// The middle of a rank's calls that repeats every `size` microbatches.
+fn middle(calls: &[Call], size: usize) -> Option<Middle> {
+    let at = calls.len() / 2;
+    let round = 1 + calls[at + 1..].iter().position(|call| follows(call, &calls[at], size))?;
+    let repeats = |index: &usize| follows(&calls[index + round], &calls[*index], size);
+    let start = (0..at).rev().take_while(repeats).last().unwrap_or(at);
+    let end = (at..calls.len() - round).take_while(repeats).last()? + 1 + round;
+    Some(Middle { start, round, rounds: (end - start) / round })
+}
+
+/// The calls without the last `left_out` rounds of a middle, as if there had been so many microbatches fewer; `None` if one behind
+/// them is of an earlier microbatch.
+fn without(calls: &[Call], middle: Middle, left_out: usize, size: usize) -> Option<Vec<Call>> {
+    let Middle { start, round, rounds } = middle;
+    let (to, from) = (start + round * (rounds - left_out), start + round * rounds);
+    let behind = calls[from..].iter().map(|call| {
+        let action = match call.action {
+            Some(action) => {
+                let microbatch = action.microbatch.checked_sub(left_out * size)?;
+                Some(Action { microbatch, ..action })
+            }
+            None => None,
+        };
+        Some(Call { action, ..*call })
+    });
+    calls[..to].iter().copied().map(Some).chain(behind).collect()
+}
+
+/// Whether a rank's calls do each of their actions for so many microbatches, and no microbatch twice: those of sends and receives
+/// then go together as before.
+fn are_all_of(calls: &[Call], microbatches: usize) -> bool {
+    let mut done: BTreeMap<(usize, ActionKind), Vec<bool>> = BTreeMap::new();
+    for Action { stage, kind, microbatch } in calls.iter().filter_map(|call| call.action) {
+        let done = done.entry((stage, kind)).or_insert_with(|| vec![false; microbatches]);
+        match done.get_mut(microbatch) {
+            Some(done) if !*done => *done = true,
+            _ => return false,
+        }
+    }
+    done.values().flatten().all(|done| *done)
+}
