@@ -1,8 +1,6 @@
 //! Adapters beside frozen weights: what is trained, what that takes, and what the simulated step does about it.
 
-mod common;
-
-use common::Draft;
+use crate::common::Draft;
 use trainwright_lower::lower;
 use trainwright_lower::memory::{RankMemory, plan_memory};
 use trainwright_sim::costs::ClusterCosts;

@@ -3,9 +3,7 @@
 //! b sequences of s tokens, c ranks, u of them inner ones and r = c/u outer, t tensor ranks; h, k and v the widths of all
 //! query, key and value heads on a tensor rank, e = 2 bytes of an activation.
 
-mod common;
-
-use common::Draft;
+use crate::common::Draft;
 use std::collections::BTreeMap;
 use trainwright_lower::memory::plan_memory;
 use trainwright_lower::{lower, lower_every_rank};

@@ -1,8 +1,6 @@
 //! Data-parallel schemes: their traffic, memory and overlap, lowered and simulated, against their closed forms.
 
-mod common;
-
-use common::Draft;
+use crate::common::Draft;
 use std::collections::BTreeMap;
 use trainwright_lower::memory::{plan_memory, state_per_parameter};
 use trainwright_lower::{lower, lower_every_rank};

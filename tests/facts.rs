@@ -1,8 +1,6 @@
 //! Well-known facts of the field, as the program computes them.
 
-mod common;
-
-use common::Draft;
+use crate::common::Draft;
 use trainwright_lower::memory::{plan_memory, state_per_parameter};
 use trainwright_lower::{StageCost, lower};
 use trainwright_sim::costs::ClusterCosts;

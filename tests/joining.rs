@@ -1,10 +1,7 @@
 //! Simulating by calls, with ops joined, against simulating by ops: on random programs, whatever lowering makes.
 
-mod common;
-#[path = "common/undisturbed.rs"]
-mod undisturbed;
-
-use common::Draft;
+use crate::common::Draft;
+use crate::undisturbed::Undisturbed;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{RngSeed, TestRunner};
@@ -18,7 +15,6 @@ use trainwright_spec::program::{
     Work,
 };
 use trainwright_spec::units::{Bytes, Seconds};
-use undisturbed::Undisturbed;
 
 /// Takes as many seconds as there are bytes.
 struct ByteCosts;

@@ -1,8 +1,6 @@
 //! The closed form of a rank's memory against what the simulated step holds.
 
-mod common;
-
-use common::Draft;
+use crate::common::Draft;
 use trainwright_lower::lower;
 use trainwright_lower::memory::plan_memory;
 use trainwright_sim::costs::ClusterCosts;

@@ -1,10 +1,7 @@
 //! Offloading: copy volumes, memory and times against derivations by hand, and the published claim.
 
-mod common;
-#[path = "common/undisturbed.rs"]
-mod undisturbed;
-
-use common::Draft;
+use crate::common::Draft;
+use crate::undisturbed::Undisturbed;
 use std::collections::BTreeMap;
 use trainwright_lower::memory::{node_memory, plan_memory};
 use trainwright_lower::{lower, lower_every_rank};
@@ -18,7 +15,6 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{CopyDirection, MemoryKind, Op, Place, Program, Work};
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 use trainwright_timeline::report::Report;
-use undisturbed::Undisturbed;
 
 /// The optimizer on the host.
 fn optimizer() -> Offload {

@@ -1,8 +1,6 @@
 //! The cost and gain of formats below 16 bits and of fused kernels in a block, by hand.
 
-mod common;
-
-use common::Draft;
+use crate::common::Draft;
 use trainwright_lower::memory::plan_memory;
 use trainwright_lower::{StageCost, lower};
 use trainwright_sim::costs::ClusterCosts;

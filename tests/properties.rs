@@ -1,8 +1,6 @@
 //! Invariants of every plan's timeline, on random small plans.
 
-mod common;
-
-use common::Draft;
+use crate::common::Draft;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{RngSeed, TestRunner};

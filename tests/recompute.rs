@@ -2,9 +2,7 @@
 //!
 //! s sequence, b microbatch, h hidden width, a heads, t tensor ranks; 16 bits, dropout, unfused attention.
 
-mod common;
-
-use common::Draft;
+use crate::common::Draft;
 use trainwright_lower::memory::plan_memory;
 use trainwright_lower::{StageCost, lower};
 use trainwright_sim::costs::ClusterCosts;

@@ -3,9 +3,7 @@
 //!
 //! `TRAINWRIGHT_ROUTES=2000` tries as many plans.
 
-mod common;
-
-use common::Draft;
+use crate::common::Draft;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{RngSeed, TestRunner};

@@ -1,8 +1,6 @@
 //! Plans with every schedule: they are lowered, simulated, written and read back.
 
-mod common;
-
-use common::Draft;
+use crate::common::Draft;
 use trainwright_sim::costs::ClusterCosts;
 
 use trainwright_lower::memory::plan_memory;

@@ -3,9 +3,7 @@
 //! M tokens of a microbatch, h hidden width, t tensor ranks, in a grid of q × q × d; e = 2 bytes of an activation or
 //! weight. A GPT block is four products: h → 3 h, h → h, h → 4 h, 4 h → h.
 
-mod common;
-
-use common::Draft;
+use crate::common::Draft;
 use trainwright_lower::lower;
 use trainwright_lower::memory::plan_memory;
 use trainwright_sim::costs::ClusterCosts;

@@ -3,9 +3,7 @@
 //! s sequence, b microbatch, h hidden width, V padded vocabulary, t tensor ranks, e = 2 bytes of an activation or
 //! weight, g bytes of a gradient. A collective counts with its full tensor.
 
-mod common;
-
-use common::Draft;
+use crate::common::Draft;
 use std::collections::BTreeMap;
 use trainwright_lower::lower;
 use trainwright_spec::collective::CollectiveKind;

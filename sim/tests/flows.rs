@@ -1,15 +1,11 @@
 //! Max-min fair flows: cases done by hand, a slow twin, and what must hold for any flows.
 
-mod flow_cases;
-mod folding;
-mod twin;
-
-use flow_cases::random_case;
+use crate::flow_cases::random_case;
+use crate::twin::{Random, slow_completion_times};
 use trainwright_sim::flow::{
     Error, Flow, FlowId, Link, LinkId, Network, Reason, Sharing, Transfer, completion_times,
 };
 use trainwright_spec::units::{Bytes, BytesPerSecond, Picoseconds, Seconds};
-use twin::{Random, slow_completion_times};
 
 /// GB/s of a shared link.
 fn shared(gigabytes: f64) -> Link {

@@ -1,6 +1,6 @@
 //! Damaged files into the program: it answers, or refuses in one line, within limits of memory and processor time.
 
-use crate::{Content, files, fixture, seeds};
+use super::{Content, files, fixture, seeds};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Mutex;

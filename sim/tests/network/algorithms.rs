@@ -1,6 +1,6 @@
 //! Times of rings and trees, by hand and by their properties.
 
-use crate::{CROSSING, START, call, close, four_nodes, sourced};
+use super::{CROSSING, START, call, close, four_nodes, sourced};
 use trainwright_sim::network::{
     ALGORITHMS, Algorithm, Call, Direct, Nvls, NvlsTree, Placement, Protocol, Ring, Tree,
 };

@@ -1,6 +1,6 @@
 //! NCCL's choice of algorithm and protocol in known cases, and when the user forces them.
 
-use crate::{call, close};
+use super::{call, close};
 use trainwright_sim::network::{
     ALGORITHMS, Algorithm, Call, Forced, Placement, Protocol, Ring, collective_time,
 };

@@ -1,6 +1,6 @@
 //! Messages between two ranks and among all, by hand.
 
-use crate::{MESSAGE, call, close, four_nodes, sourced};
+use super::{MESSAGE, call, close, four_nodes, sourced};
 use trainwright_sim::costs::{ClusterCosts, Costs, Query, QueryWork};
 use trainwright_sim::network::{
     Algorithm, Direct, Forced, Placement, Protocol, collective_time, message_time,

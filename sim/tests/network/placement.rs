@@ -1,6 +1,6 @@
 //! The bandwidth and latency that a group of ranks has: inside a node, between nodes, over a fabric.
 
-use crate::{FOUR_NODES, MESSAGE, close, four_nodes};
+use super::{FOUR_NODES, MESSAGE, close, four_nodes};
 use trainwright_sim::network::{Placement, message_time};
 use trainwright_spec::cluster::{Cluster, Rings, Wiring};
 use trainwright_spec::units::Bytes;

@@ -1,6 +1,6 @@
 //! Every cluster of the catalog and every example of the guide.
 
-use crate::{check_path, route};
+use super::{check_path, route};
 use std::path::Path;
 use trainwright_sim::network::topology::Topology;
 use trainwright_spec::catalog;

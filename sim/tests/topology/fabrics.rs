@@ -1,6 +1,6 @@
 //! Routes through fabrics of switches, and the bandwidth of all their links, by hand.
 
-use crate::{check_path, close, cluster_with, halves, kinds, route, throughput};
+use super::{check_path, close, cluster_with, halves, kinds, route, throughput};
 use std::collections::BTreeSet;
 use trainwright_sim::network::topology::{LinkId, LinkKind, Topology, Vertex};
 

@@ -1,6 +1,6 @@
 //! Ways inside a node and out of it.
 
-use crate::{close, cluster_with, kinds, route};
+use super::{close, cluster_with, kinds, route};
 use trainwright_sim::flow::{Flow, Network};
 use trainwright_sim::network::topology::{LinkKind, Topology, Vertex};
 use trainwright_spec::cluster::Cluster;

@@ -1,6 +1,6 @@
 //! Rings of the links between pairs.
 
-use crate::{close, route};
+use super::{close, route};
 use std::collections::{BTreeMap, BTreeSet};
 use trainwright_sim::network::topology::{LinkId, LinkKind, Topology};
 use trainwright_spec::cluster::Cluster;

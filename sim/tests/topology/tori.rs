@@ -1,6 +1,6 @@
 //! Routes along tori, and their bisection.
 
-use crate::{check_path, close, cluster_with, route, throughput};
+use super::{check_path, close, cluster_with, route, throughput};
 use trainwright_sim::network::topology::{Topology, Vertex};
 use trainwright_spec::cluster::{Cluster, Shape, Torus};
 

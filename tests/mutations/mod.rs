@@ -7,13 +7,11 @@ mod commands;
 #[expect(dead_code, reason = "its other files are for tests/fuzz")]
 #[path = "../fuzz/files.rs"]
 mod files;
-#[path = "../common/long.rs"]
-mod long;
 #[expect(dead_code, reason = "its other kinds of damage are for tests/fuzz")]
 #[path = "../fuzz/mutate/mod.rs"]
 mod mutate;
 
-use long::cases;
+use crate::long::cases;
 use mutate::{Draws, Words};
 
 /// The content of a file.

@@ -1,11 +1,9 @@
 //! Mixtures of experts: plans, memory of ranks and time of a step, against closed forms.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod dispatch;
 mod routing;
 
-use common::Draft;
+use crate::common::Draft;
 use std::collections::BTreeMap;
 use trainwright_lower::memory::plan_memory;
 use trainwright_lower::{lower, lower_every_rank};

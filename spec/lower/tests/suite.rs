@@ -1,0 +1,6 @@
+//! The tests of lowering, as one program.
+
+mod kept_by_stacks;
+mod mixers;
+mod program;
+mod stack_habits;
