@@ -4,6 +4,7 @@
 //! `TRAINWRIGHT_ROUTES=2000` tries as many plans.
 
 use crate::common::Draft;
+use crate::long::cases;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{RngSeed, TestRunner};
@@ -244,8 +245,7 @@ fn check(hardware: Hardware, plan: &Plan) -> Result<f64, TestCaseError> {
 
 #[test]
 fn every_route_to_a_step_time_agrees() {
-    let wanted =
-        std::env::var("TRAINWRIGHT_ROUTES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(96u32);
+    let wanted = cases("TRAINWRIGHT_ROUTES", 32, 96) as u32;
     let mut runner = TestRunner::new(ProptestConfig {
         cases: wanted,
         max_global_rejects: 100 * wanted,

@@ -4,6 +4,7 @@
 //! The search keeps for each GPU what it is busy with, second by second, and tries for each job in turn every choice, every set of
 //! GPUs up to their order on a node, and every start up to a horizon: no list schedules, no integer program.
 
+use crate::long::cases;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use trainwright_fleet::check::check;
@@ -168,15 +169,10 @@ fn random_instance(seed: u64) -> Instance {
     Instance { kinds, jobs: all, contiguous: true }
 }
 
-/// How many instances: fewer of the slower searches if nothing is said.
-fn count(default: u64) -> u64 {
-    let number = std::env::var("TRAINWRIGHT_FLEET").ok();
-    number.map_or(default, |number| number.parse().expect("TRAINWRIGHT_FLEET is a number"))
-}
-
-fn compare(objective: Objective, default: u64) {
+fn compare(objective: Objective, long: usize) {
+    let number = cases("TRAINWRIGHT_FLEET", long / 3, long) as u64;
     let mut unproved = Vec::new();
-    for seed in 0..count(default) {
+    for seed in 0..number {
         let mut instance = random_instance(seed);
         if objective != Objective::Deadlines {
             instance.jobs.iter_mut().for_each(|job| job.deadline = None);
@@ -222,7 +218,7 @@ fn lateness_is_that_of_exhaustive_search() {
 #[test]
 fn deadlines_are_kept_where_exhaustive_search_keeps_them() {
     let (mut kept, mut missed) = (0, 0);
-    for seed in 0..count(60) {
+    for seed in 0..cases("TRAINWRIGHT_FLEET", 20, 60) as u64 {
         let mut instance = random_instance(seed);
         instance.jobs.truncate(4);
         if seed % 4 == 0 {

@@ -2,6 +2,8 @@
 
 mod exhaustive;
 mod large;
+#[path = "../../tests/common/long.rs"]
+mod long;
 mod online;
 mod published;
 mod reschedule;

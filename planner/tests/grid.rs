@@ -29,7 +29,7 @@ const NODES: [&str; 7] = [
 const NUMBERS: [usize; 5] = [1, 8, 64, 512, 4096];
 
 /// Coprime to the numbers of models, nodes and their numbers, so that the questions of the tests are spread over all.
-const STRIDE: usize = 37;
+const STRIDE: usize = 111;
 
 /// The longest of these that a model can be trained with.
 const SEQUENCES: [usize; 5] = [4096, 2048, 1024, 512, 256];
@@ -131,7 +131,7 @@ fn every_preset_on_every_kind_of_node_ends_with_a_plan_or_a_reason() {
         grid.iter().step_by(STRIDE).map(|(model, cluster)| answer(model, cluster, 0.0).0).collect();
     let of = |kind: &str| sampled.iter().filter(|other| **other == kind).count();
     let (plans, all) = (of("plan"), sampled.len());
-    assert!(all >= 50 && plans * 2 > all, "{plans} plans for {all} questions");
+    assert!(all >= 20 && plans * 2 > all, "{plans} plans for {all} questions");
     assert!(
         of("nothing fits") + of("no plan in time") + of("no candidate") >= 1,
         "every question has a plan"
