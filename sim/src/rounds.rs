@@ -14,9 +14,13 @@
 //! all rounds up to the one in which some rank has none left take Δ, and what follows comes as much later as rounds were left
 //! out. Times are integers, so that "the same" is no matter of tolerance; where they are not the same, the whole step is simulated.
 
-use crate::engine::{OpId, Outcome};
+use crate::costs::{Conditions, Costs};
+use crate::engine::{Halt, OpId, Outcome, Stop};
+use crate::simulate::{Flat, Templates};
+use crate::template::Detail;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use trainwright_spec::program::{Call, Program};
 use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::Picoseconds;
@@ -24,12 +28,84 @@ use trainwright_spec::units::Picoseconds;
 /// The part of a program's microbatches that must be left out to be worth it.
 const WORTHWHILE: f64 = 0.25;
 
-/// The calls of a program with all but a few rounds of its middle left out.
-pub(crate) struct Shortened {
-    /// The calls of each rank that are left, their microbatches numbered without gaps.
-    pub calls: Vec<Vec<Call>>,
+/// Of how many pipelines of microbatches the rounds are simulated that should be alike: first of few, then of more.
+const KEPT_PIPELINES: [usize; 2] = [1, 4];
+
+/// Whether what repeats takes the same time: ops whose times depend on their numbers do not, and threads that take turns depend on
+/// when the turns before began.
+pub(crate) fn repeats_exactly(costs: &impl Costs, detail: Detail) -> bool {
+    let Conditions { jitter, scheduling, .. } = costs.conditions();
+    scheduling.is_none() && (detail == Detail::Calls || jitter.is_empty())
+}
+
+/// A program without most of its rounds, and a run of it that tells what the whole takes.
+pub(crate) struct FewRounds {
+    pub flat: Flat,
+    pub outcome: Outcome,
+    pub steady: Steady,
     /// How many rounds are left out.
     pub left_out: usize,
+}
+
+impl FewRounds {
+    /// `None` if its ranks do not repeat what they do in those rounds.
+    pub fn of(
+        program: &Program,
+        templates: &Arc<Templates>,
+        costs: &impl Costs,
+        stop: Stop,
+    ) -> Result<Option<Self>, Halt> {
+        for kept in KEPT_PIPELINES {
+            let Some(short) = Shortened::of(program, kept) else { return Ok(None) };
+            let calls: Vec<&[Call]> = short.calls.iter().map(Vec::as_slice).collect();
+            let flat = Flat::of_templates(program, &calls, templates.clone(), costs, stop)?;
+            let outcome = match flat.graph.run_until(stop) {
+                Ok(outcome) => outcome,
+                // The whole program says which of its ops never start.
+                Err(Halt::Deadlock(_)) => return Ok(None),
+                Err(Halt::Stopped) => return Err(Halt::Stopped),
+            };
+            let (ops, firsts) = flat.first_ops(&calls);
+            if let Some(steady) = short.steady(&ops, &firsts, &outcome) {
+                return Ok(Some(FewRounds { flat, outcome, steady, left_out: short.left_out }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// When each op of the whole program starts and ends.
+    pub fn outcome_of_all(self) -> Outcome {
+        let Steady { period, rounds, ops, .. } = &self.steady;
+        let whole = |short: Vec<Picoseconds>| {
+            let left_out: usize = rounds.iter().map(|round| round.len() * self.left_out).sum();
+            let mut whole = Vec::with_capacity(short.len() + left_out);
+            for (round, bounds) in rounds.iter().zip(ops.windows(2)) {
+                whole.extend_from_slice(&short[bounds[0]..round.end]);
+                for more in 1..=self.left_out as u64 {
+                    let later = Picoseconds(more * period.0);
+                    whole.extend(short[round.clone()].iter().map(|time| *time + later));
+                }
+                let later = Picoseconds(self.left_out as u64 * period.0);
+                whole.extend(short[round.end..bounds[1]].iter().map(|time| *time + later));
+            }
+            whole
+        };
+        let Outcome { posted, started, ended } = self.outcome;
+        Outcome { posted: whole(posted), started: whole(started), ended: whole(ended) }
+    }
+
+    /// What the rounds that are left out take.
+    pub fn left_out_time(&self) -> Picoseconds {
+        Picoseconds(self.left_out as u64 * self.steady.period.0)
+    }
+}
+
+/// The calls of a program with all but a few rounds of its middle left out.
+struct Shortened {
+    /// The calls of each rank that are left, their microbatches numbered without gaps.
+    calls: Vec<Vec<Call>>,
+    /// How many rounds are left out.
+    left_out: usize,
     /// The middle of each rank's calls that are left.
     middles: Vec<Middle>,
 }
@@ -63,7 +139,7 @@ impl Shortened {
     /// The calls of `program` with `kept` pipelines of microbatches in its middle; `None` if little could be left out.
     ///
     /// A round of most schedules is one microbatch, of interleaved ones as many as there are pipeline ranks.
-    pub fn of(program: &Program, kept: usize) -> Option<Self> {
+    fn of(program: &Program, kept: usize) -> Option<Self> {
         let ranks = 1 + program.ranks.iter().map(|rank| rank.pipeline_rank).max()?;
         let microbatches = program.ranks.iter().map(|rank| microbatches(&rank.calls)).max()?;
         let mut sizes = vec![1, 2, ranks, 2 * ranks];
@@ -91,7 +167,7 @@ impl Shortened {
 
     /// The round that all ranks repeat in a run of the short program. `ops` gives the first op of each rank, and then how many there
     /// are; `first_of_call` the first op of each call of a rank.
-    pub fn steady(&self, ops: &[usize], calls: &[Vec<usize>], outcome: &Outcome) -> Option<Steady> {
+    fn steady(&self, ops: &[usize], calls: &[Vec<usize>], outcome: &Outcome) -> Option<Steady> {
         // In the program's order.
         let mut windows = Vec::with_capacity(self.middles.len());
         let mut period = None;
@@ -181,4 +257,56 @@ fn are_all_of(calls: &[Call], microbatches: usize) -> bool {
         }
     }
     done.values().flatten().all(|done| *done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::ClusterCosts;
+    use crate::simulate::all_templates;
+    use trainwright_lower::lower;
+    use trainwright_spec::plan::Plan;
+
+    fn plan(schedule: &str, virtual_stages: usize, microbatches: usize) -> Plan {
+        let blocks = 12 / (4 * virtual_stages);
+        let stages = vec![format!("\"{blocks} none\""); 4 * virtual_stages].join(", ");
+        let text = format!(
+            r#"
+            model = "gpt2"
+            cluster = "dgx-a100:2"
+            stack = "megatron-core-2024"
+            job = {{ sequence = 1024, global_batch = {microbatches}, precision = "bf16", optimizer = "adamw", gradient_clipping = true }}
+            mesh = {{ tensor = 4, pipeline = 4, data = 1 }}
+            micro_batch = 1
+            schedule = "{schedule}"
+            virtual_stages = {virtual_stages}
+            sequence_parallel = true
+            data_sharding = "none"
+            stages = [{stages}]
+            "#
+        );
+        Plan::from_toml(&text, "plan.toml").unwrap()
+    }
+
+    /// Whether a few rounds tell what the whole step takes; they then do for each of its ops.
+    fn few_tell(schedule: &str, virtual_stages: usize, microbatches: usize) -> bool {
+        let plan = plan(schedule, virtual_stages, microbatches);
+        let (program, costs) = (lower(&plan), ClusterCosts::new(&plan.cluster));
+        let templates = Arc::new(all_templates(&program, &costs, Detail::Ops, &|| false).unwrap());
+        let Some(few) = FewRounds::of(&program, &templates, &costs, &|| false).unwrap() else { return false };
+        let whole = Flat::new(&program, &costs, Detail::Ops).graph;
+        assert!(few.flat.graph.len() < whole.len());
+        assert!(few.outcome_of_all() == whole.run().unwrap(), "{schedule}, {microbatches} microbatches");
+        true
+    }
+
+    #[test]
+    fn a_few_rounds_tell_what_a_long_step_takes() {
+        assert!(few_tell("1f1b", 1, 64));
+        assert!(few_tell("zb-h1", 1, 64));
+        assert!(few_tell("interleaved", 3, 96));
+        // Hardly a round is left out of a short step; forward and backward passes of one microbatch are far apart.
+        assert!(!few_tell("1f1b", 1, 12));
+        assert!(!few_tell("gpipe", 1, 64));
+    }
 }

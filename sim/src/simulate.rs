@@ -1,11 +1,11 @@
 //! Runs a program on the engine and records its timeline.
 
-use crate::costs::{Conditions, Costs};
+use crate::costs::Costs;
 use crate::engine::{Deadlock, Graph, Halt, OpId, Outcome, QueueId, Stop, Timing, UseRange};
 use crate::index::index;
 use crate::joint::turns;
 use crate::layout::{Layout, Takes, jittered};
-use crate::rounds::{Shortened, Steady};
+use crate::rounds::{FewRounds, repeats_exactly};
 use crate::template::{Detail, Inside, Node, NodeAction, NodeId, Remembered, templates};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -149,72 +149,6 @@ impl<'a, C: Costs> Stopwatch<'a, C> {
     }
 }
 
-/// Of how many pipelines of microbatches the rounds are simulated that should be alike: first of few, then of more.
-const KEPT_PIPELINES: [usize; 2] = [1, 4];
-
-/// Whether what repeats takes the same time: ops whose times depend on their numbers do not, and threads that take turns depend on
-/// when the turns before began.
-fn repeats_exactly(costs: &impl Costs, detail: Detail) -> bool {
-    let Conditions { jitter, scheduling, .. } = costs.conditions();
-    scheduling.is_none() && (detail == Detail::Calls || jitter.is_empty())
-}
-
-/// A program without most of its rounds, and a run of it that tells what the whole takes.
-struct FewRounds {
-    flat: Flat,
-    outcome: Outcome,
-    steady: Steady,
-    left_out: usize,
-}
-
-impl FewRounds {
-    /// `None` if its ranks do not repeat what they do in those rounds.
-    fn of(
-        program: &Program,
-        templates: &Arc<Templates>,
-        costs: &impl Costs,
-        stop: Stop,
-    ) -> Result<Option<Self>, Halt> {
-        for kept in KEPT_PIPELINES {
-            let Some(short) = Shortened::of(program, kept) else { return Ok(None) };
-            let calls: Vec<&[Call]> = short.calls.iter().map(Vec::as_slice).collect();
-            let flat = Flat::of_templates(program, &calls, templates.clone(), costs, stop)?;
-            let outcome = flat.graph.run_until(stop)?;
-            let (ops, firsts) = flat.first_ops(&calls);
-            if let Some(steady) = short.steady(&ops, &firsts, &outcome) {
-                return Ok(Some(FewRounds { flat, outcome, steady, left_out: short.left_out }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// When each op of the whole program starts and ends.
-    fn outcome_of_all(self) -> Outcome {
-        let Steady { period, rounds, ops, .. } = &self.steady;
-        let whole = |short: Vec<Picoseconds>| {
-            let left_out: usize = rounds.iter().map(|round| round.len() * self.left_out).sum();
-            let mut whole = Vec::with_capacity(short.len() + left_out);
-            for (round, bounds) in rounds.iter().zip(ops.windows(2)) {
-                whole.extend_from_slice(&short[bounds[0]..round.end]);
-                for more in 1..=self.left_out as u64 {
-                    let later = Picoseconds(more * period.0);
-                    whole.extend(short[round.clone()].iter().map(|time| *time + later));
-                }
-                let later = Picoseconds(self.left_out as u64 * period.0);
-                whole.extend(short[round.end..bounds[1]].iter().map(|time| *time + later));
-            }
-            whole
-        };
-        let Outcome { posted, started, ended } = self.outcome;
-        Outcome { posted: whole(posted), started: whole(started), ended: whole(ended) }
-    }
-
-    /// What the rounds that are left out take.
-    fn left_out_time(&self) -> Picoseconds {
-        Picoseconds(self.left_out as u64 * self.steady.period.0)
-    }
-}
-
 /// The calls of each rank.
 fn calls_of(program: &Program) -> Vec<&[Call]> {
     program.ranks.iter().map(|rank| rank.calls.as_slice()).collect()
@@ -246,10 +180,10 @@ pub(crate) struct Flat {
 }
 
 /// The nodes of segments, by rank and segment.
-type Templates = Vec<Vec<Vec<Node>>>;
+pub(crate) type Templates = Vec<Vec<Vec<Node>>>;
 
 /// The nodes of all segments that the ranks of a program call, unless it is stopped.
-fn all_templates(
+pub(crate) fn all_templates(
     program: &Program,
     costs: &impl Costs,
     detail: Detail,
@@ -291,7 +225,7 @@ impl Flat {
     }
 
     /// The same of these calls of each rank, with the nodes of all segments that the program calls.
-    fn of_templates(
+    pub fn of_templates(
         program: &Program,
         calls: &[&[Call]],
         templates: Arc<Templates>,
@@ -363,7 +297,7 @@ impl Flat {
     }
 
     /// The first op of each rank, and how many ops there are; and of each rank the first op of each of its `calls`.
-    fn first_ops(&self, calls: &[&[Call]]) -> (Vec<usize>, Vec<Vec<usize>>) {
+    pub fn first_ops(&self, calls: &[&[Call]]) -> (Vec<usize>, Vec<Vec<usize>>) {
         let all = self.graph.len();
         let mut first_of_call = vec![all; self.calls.len()];
         for (op, origin) in self.origins.iter().enumerate().rev() {
@@ -714,55 +648,4 @@ pub fn hardware_flops(program: &Program) -> Flops {
         rank.stands_for as f64 * calls
     };
     program.ranks.iter().map(of_rank).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::costs::ClusterCosts;
-    use trainwright_lower::lower;
-    use trainwright_spec::plan::Plan;
-
-    fn plan(schedule: &str, virtual_stages: usize, microbatches: usize) -> Plan {
-        let blocks = 12 / (4 * virtual_stages);
-        let stages = vec![format!("\"{blocks} none\""); 4 * virtual_stages].join(", ");
-        let text = format!(
-            r#"
-            model = "gpt2"
-            cluster = "dgx-a100:2"
-            stack = "megatron-core-2024"
-            job = {{ sequence = 1024, global_batch = {microbatches}, precision = "bf16", optimizer = "adamw", gradient_clipping = true }}
-            mesh = {{ tensor = 4, pipeline = 4, data = 1 }}
-            micro_batch = 1
-            schedule = "{schedule}"
-            virtual_stages = {virtual_stages}
-            sequence_parallel = true
-            data_sharding = "none"
-            stages = [{stages}]
-            "#
-        );
-        Plan::from_toml(&text, "plan.toml").unwrap()
-    }
-
-    /// Whether a few rounds tell what the whole step takes; they then do for each of its ops.
-    fn few_tell(schedule: &str, virtual_stages: usize, microbatches: usize) -> bool {
-        let plan = plan(schedule, virtual_stages, microbatches);
-        let (program, costs) = (lower(&plan), ClusterCosts::new(&plan.cluster));
-        let templates = Arc::new(all_templates(&program, &costs, Detail::Ops, &|| false).unwrap());
-        let Some(few) = FewRounds::of(&program, &templates, &costs, &|| false).unwrap() else { return false };
-        let whole = Flat::new(&program, &costs, Detail::Ops).graph;
-        assert!(few.flat.graph.len() < whole.len());
-        assert!(few.outcome_of_all() == whole.run().unwrap(), "{schedule}, {microbatches} microbatches");
-        true
-    }
-
-    #[test]
-    fn a_few_rounds_tell_what_a_long_step_takes() {
-        assert!(few_tell("1f1b", 1, 64));
-        assert!(few_tell("zb-h1", 1, 64));
-        assert!(few_tell("interleaved", 3, 96));
-        // Hardly a round is left out of a short step; forward and backward passes of one microbatch are far apart.
-        assert!(!few_tell("1f1b", 1, 12));
-        assert!(!few_tell("gpipe", 1, 64));
-    }
 }
