@@ -36,6 +36,7 @@
 pub mod compute;
 pub mod costs;
 pub mod engine;
+mod flat;
 pub mod flow;
 mod forecast;
 pub mod goodput;

@@ -4,7 +4,7 @@
 
 use crate::costs::Costs;
 use crate::engine::{Deadlock, OpId, Outcome, Timing};
-use crate::simulate::Flat;
+use crate::flat::Flat;
 use crate::template::{Detail, NodeAction};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{Program, Stream};

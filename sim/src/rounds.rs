@@ -16,7 +16,7 @@
 
 use crate::costs::{Conditions, Costs};
 use crate::engine::{Halt, OpId, Outcome, Stop};
-use crate::simulate::{Flat, Templates};
+use crate::flat::{Flat, Templates};
 use crate::template::Detail;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -263,7 +263,7 @@ fn are_all_of(calls: &[Call], microbatches: usize) -> bool {
 mod tests {
     use super::*;
     use crate::costs::ClusterCosts;
-    use crate::simulate::all_templates;
+    use crate::flat::all_templates;
     use trainwright_lower::lower;
     use trainwright_spec::plan::Plan;
 
