@@ -77,16 +77,13 @@ struct Origin {
 
 impl Flat {
     pub fn new(program: &Program, costs: &impl Costs, detail: Detail) -> Self {
-        Self::until(program, costs, detail, &|| false).expect("nobody stops it")
+        let laid_out = all_templates(program, costs, detail, &|| false).and_then(|templates| {
+            Self::of_templates(program, &calls_of(program), Arc::new(templates), costs, &|| false)
+        });
+        laid_out.expect("nobody stops it")
     }
 
-    /// The same, unless it is stopped before its end.
-    pub fn until(program: &Program, costs: &impl Costs, detail: Detail, stop: Stop) -> Result<Self, Halt> {
-        let templates = Arc::new(all_templates(program, costs, detail, stop)?);
-        Self::of_templates(program, &calls_of(program), templates, costs, stop)
-    }
-
-    /// The same of these calls of each rank, with the nodes of all segments that the program calls.
+    /// The same of these calls of each rank, with the nodes of all segments that the program calls, unless it is stopped.
     pub fn of_templates(
         program: &Program,
         calls: &[&[Call]],

@@ -66,7 +66,7 @@ mod tests {
             assert!(expected > Seconds::ZERO);
             assert_eq!(forecast.launches, Some(expected), "{schedule}, {microbatches} microbatches");
         };
-        // Up to 6 microbatches a rank the step itself tells, beyond that a shorter one that is lowered with it.
+        // Up to 6 microbatches a rank they are those of the step itself, beyond that of a shorter one that is lowered with it.
         check("1f1b", 4);
         check("1f1b", 12);
         check("1f1b", 20);

@@ -13,6 +13,7 @@
 //! posted, starts and ends Δ before its counterpart of the next round, the state at T + Δ is that at T, one round further: then
 //! all rounds up to the one in which some rank has none left take Δ, and what follows comes as much later as rounds were left
 //! out. Times are integers, so that "the same" is no matter of tolerance; where they are not the same, the whole step is simulated.
+//! (Not compared is the order in which the loads of three or more ops on one device are added up, a rounding of floats.)
 
 use crate::costs::{Conditions, Costs};
 use crate::engine::{Halt, OpId, Outcome, Stop};
@@ -38,7 +39,7 @@ pub(crate) fn repeats_exactly(costs: &impl Costs, detail: Detail) -> bool {
     scheduling.is_none() && (detail == Detail::Calls || jitter.is_empty())
 }
 
-/// A program without most of its rounds, and a run of it that tells what the whole takes.
+/// A program without most of its rounds, and its run, from which the times of the whole program follow.
 pub(crate) struct FewRounds {
     pub flat: Flat,
     pub outcome: Outcome,
@@ -166,7 +167,7 @@ impl Shortened {
     }
 
     /// The round that all ranks repeat in a run of the short program. `ops` gives the first op of each rank, and then how many there
-    /// are; `first_of_call` the first op of each call of a rank.
+    /// are; `calls` the first op of each call, by rank.
     fn steady(&self, ops: &[usize], calls: &[Vec<usize>], outcome: &Outcome) -> Option<Steady> {
         // In the program's order.
         let mut windows = Vec::with_capacity(self.middles.len());
@@ -220,15 +221,15 @@ fn follows(call: &Call, earlier: &Call, size: usize) -> bool {
 /// The middle of a rank's calls that repeats every `size` microbatches.
 fn middle(calls: &[Call], size: usize) -> Option<Middle> {
     let at = calls.len() / 2;
-    let round = 1 + calls[at + 1..].iter().position(|call| follows(call, &calls[at], size))?;
+    let round = 1 + calls.get(at + 1..)?.iter().position(|call| follows(call, &calls[at], size))?;
     let repeats = |index: &usize| follows(&calls[index + round], &calls[*index], size);
     let start = (0..at).rev().take_while(repeats).last().unwrap_or(at);
     let end = (at..calls.len() - round).take_while(repeats).last()? + 1 + round;
     Some(Middle { start, round, rounds: (end - start) / round })
 }
 
-/// The calls without the last `left_out` rounds of a middle, as if there had been so many microbatches fewer; `None` if one behind
-/// them is of an earlier microbatch.
+/// The calls without the last `left_out` rounds of a middle, and without their microbatches; `None` if a call behind them is of an
+/// earlier microbatch.
 fn without(calls: &[Call], middle: Middle, left_out: usize, size: usize) -> Option<Vec<Call>> {
     let Middle { start, round, rounds } = middle;
     let (to, from) = (start + round * (rounds - left_out), start + round * rounds);
@@ -245,8 +246,8 @@ fn without(calls: &[Call], middle: Middle, left_out: usize, size: usize) -> Opti
     calls[..to].iter().copied().map(Some).chain(behind).collect()
 }
 
-/// Whether a rank's calls do each of their actions for so many microbatches, and no microbatch twice: those of sends and receives
-/// then go together as before.
+/// Whether a rank's calls run each kind of pass of each stage once for every microbatch below `microbatches`: then each receive has
+/// its send as in the whole program.
 fn are_all_of(calls: &[Call], microbatches: usize) -> bool {
     let mut done: BTreeMap<(usize, ActionKind), Vec<bool>> = BTreeMap::new();
     for Action { stage, kind, microbatch } in calls.iter().filter_map(|call| call.action) {
@@ -288,8 +289,8 @@ mod tests {
         Plan::from_toml(&text, "plan.toml").unwrap()
     }
 
-    /// Whether a few rounds tell what the whole step takes; they then do for each of its ops.
-    fn few_tell(schedule: &str, virtual_stages: usize, microbatches: usize) -> bool {
+    /// Whether the times of a step follow from a few rounds; those of each op are then compared with the whole step's.
+    fn follow(schedule: &str, virtual_stages: usize, microbatches: usize) -> bool {
         let plan = plan(schedule, virtual_stages, microbatches);
         let (program, costs) = (lower(&plan), ClusterCosts::new(&plan.cluster));
         let templates = Arc::new(all_templates(&program, &costs, Detail::Ops, &|| false).unwrap());
@@ -301,12 +302,17 @@ mod tests {
     }
 
     #[test]
-    fn a_few_rounds_tell_what_a_long_step_takes() {
-        assert!(few_tell("1f1b", 1, 64));
-        assert!(few_tell("zb-h1", 1, 64));
-        assert!(few_tell("interleaved", 3, 96));
+    fn the_times_of_a_long_step_follow_from_a_few_rounds() {
+        assert!(follow("1f1b", 1, 64));
+        assert!(follow("zb-h1", 1, 64));
+        assert!(follow("interleaved", 3, 96));
         // Hardly a round is left out of a short step; forward and backward passes of one microbatch are far apart.
-        assert!(!few_tell("1f1b", 1, 12));
-        assert!(!few_tell("gpipe", 1, 64));
+        assert!(!follow("1f1b", 1, 12));
+        assert!(!follow("gpipe", 1, 64));
+    }
+
+    #[test]
+    fn a_rank_without_calls_repeats_nothing() {
+        assert_eq!(middle(&[], 1), None);
     }
 }
