@@ -204,6 +204,48 @@ fn joined_ops_take_the_same_time() {
 }
 
 #[test]
+fn a_stage_without_blocks_lets_the_others_of_its_rank_be_joined() {
+    // The sum over the tensor axis behind the embedding runs while the next stage computes, and its gather before other kernels.
+    let stacks = ["megatron-core", "megatron-core-2024", "nanotron", "torchtitan"];
+    let (mut joined_spans, mut single_spans) = (0, 0);
+    for (schedule, virtual_stages) in [("1f1b", 1), ("interleaved", 2), ("interleaved", 3), ("zb-v", 2)] {
+        for (stack, sequence_parallel) in stacks.into_iter().flat_map(|stack| [(stack, false), (stack, true)])
+        {
+            for ends in [[0, 3], [3, 0], [0, 0]] {
+                let draft = Draft {
+                    schedule,
+                    virtual_stages,
+                    stack,
+                    sequence_parallel,
+                    microbatches: 8,
+                    ..Draft::of("gpt2", [4, 2, 1])
+                };
+                let mut plan = draft.plan();
+                let last = plan.stages.len() - 1;
+                for (stage, blocks) in [0, last].into_iter().zip(ends) {
+                    let taken = std::mem::take(&mut plan.stages[stage].0);
+                    plan.stages[stage].0 = taken[..blocks.min(taken.len())].to_vec();
+                    let others = if last == 1 { 1 - stage } else { 1 };
+                    plan.stages[others].0.extend(&taken[blocks.min(taken.len())..]);
+                }
+                let costs = ClusterCosts::new(&plan.cluster);
+                let program = lower(&plan);
+                let of = |detail| simulate(&program, &Undisturbed(costs), detail).unwrap();
+                let (joined, single) = (of(Detail::Calls), of(Detail::Ops));
+                assert_eq!(joined.duration, single.duration, "{} {ends:?}", case(&plan));
+                check_reports(&plan, &Report::new(&single), &Report::new(&joined), 0.0);
+                let of = |detail| simulate(&program, &costs, detail).unwrap().duration.0 as f64;
+                let apart = of(Detail::Calls) / of(Detail::Ops) - 1.0;
+                assert!(apart.abs() < 0.01, "{} {ends:?}: {apart}", case(&plan));
+                joined_spans += joined.spans.len();
+                single_spans += single.spans.len();
+            }
+        }
+    }
+    assert!(4 * joined_spans < single_spans, "{joined_spans} of {single_spans}");
+}
+
+#[test]
 fn joining_leaves_few_ops_during_a_gradient_reduction() {
     for data_sharding in ["none", "zero1", "zero2"] {
         let draft = Draft { blocks: 12, data_sharding, ..Draft::of("gpt2", [1, 2, 2]) };

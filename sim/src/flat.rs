@@ -365,6 +365,8 @@ struct OnRank<'a> {
     rank: &'a RankProgram,
     /// By stream.
     queues: [QueueId; Stream::ALL.len()],
+    /// The last op that used the layer stream without being on it.
+    exchanged: Option<OpId>,
     /// How many collectives it has had on each axis.
     collectives: [usize; Axis::ALL.len()],
 }
@@ -404,7 +406,7 @@ impl Builder {
         let uses: Vec<Vec<UseRange>> =
             templates.iter().map(|nodes| nodes.iter().map(&mut uses).collect()).collect();
         let collectives = [0; Axis::ALL.len()];
-        let mut on_rank = OnRank { program, index, rank, queues, collectives };
+        let mut on_rank = OnRank { program, index, rank, queues, exchanged: None, collectives };
         let mut calls = calls.iter();
         while let Some(call) = calls.next() {
             let second = calls.as_slice().first().filter(|_| call.joint);
@@ -437,7 +439,7 @@ impl Builder {
     /// Appends a node of a call to its stream.
     fn add_node(
         &mut self,
-        OnRank { program, index, rank, queues, collectives }: &mut OnRank,
+        OnRank { program, index, rank, queues, exchanged, collectives }: &mut OnRank,
         Begun { call, microbatch, added, .. }: &mut Begun,
         (node_id, node): (NodeId, &Node),
         uses: UseRange,
@@ -462,6 +464,12 @@ impl Builder {
         self.origins.push(origin);
         for earlier in &node.after {
             graph.wait(op, added[usize::from(*earlier)]);
+        }
+        if node.holds_layer {
+            graph.last_of(queues[Stream::Layer as usize]).into_iter().for_each(|last| graph.wait(op, last));
+            *exchanged = Some(op);
+        } else if node.stream == Stream::Layer {
+            exchanged.iter().for_each(|last| graph.wait(op, *last));
         }
         added.push(op);
         match node.action {

@@ -16,16 +16,18 @@
 //! Node 1 takes as long as n, q, r and m; `Inside` says that kernels run first, then the communication that they do not hide.
 //! If s waited for q rather than m, the run would be cut there: node 1 would be n and q, node 2 r and m, and s would wait for 1.
 
-use crate::costs::{Conditions, Cost, Costs, Delivery, Query, QueryWork};
-use crate::engine::{Graph, Load, Mixture, OpId, Timing, Use};
-use crate::index::index;
+mod joined;
+mod node;
+
+use crate::costs::{Conditions, Cost, Costs, Query, QueryWork};
+use joined::{SlowedRun, joined};
+pub(crate) use node::{Inside, Node, NodeAction, NodeId, runs_between_exchanges};
 use serde::Serialize;
-use std::ops::Range;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{
-    Axis, Call, Channel, CollectiveCall, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
+    Axis, Call, CollectiveCall, Kernel, Op, Pass, Program, RankProgram, Segment, Work,
 };
-use trainwright_spec::units::{Bytes, Picoseconds};
+use trainwright_spec::units::Bytes;
 use trainwright_timeline::timeline::Activity;
 
 /// How finely a simulation looks.
@@ -38,63 +40,6 @@ pub enum Detail {
     /// compute from communication but not single ops, and memory changes with calls, without temporaries. For ranking many
     /// plans, and for steps of millions of ops.
     Calls,
-}
-
-index! {
-    /// A node of a template.
-    pub(crate) NodeId
-}
-
-/// An op, or several in one.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Node {
-    /// Where it runs.
-    pub stream: Stream,
-    /// Its action.
-    pub action: NodeAction,
-    /// Its load of its rank's GPU.
-    pub load: Load,
-    /// Earlier nodes of the template that it waits for.
-    pub after: Vec<NodeId>,
-    /// Index in the segment of the op it is, or of the first it stands for.
-    pub op: u32,
-    /// Its activity, if it is one op.
-    pub activity: Activity,
-    /// The time of its parts, if it is several ops.
-    pub inside: Option<Inside>,
-    /// √(Σ t²) / Σ t of the ops in it: 1 for one op, less the more evenly its time is spread over many.
-    pub evenness: f32,
-}
-
-/// How several ops in one spend their time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Inside {
-    /// While a kernel runs.
-    pub compute: Picoseconds,
-    /// The part of it during which an axis inside the layer communicates too. One does also in the time without kernels.
-    pub overlapped: Picoseconds,
-    /// The first of those axes.
-    pub axis: Axis,
-}
-
-/// The action of a node, with its duration on one rank.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum NodeAction {
-    /// Runs by itself.
-    Local(Picoseconds),
-    /// A collective with the other members of the rank's group on an axis.
-    Collective(Axis, Picoseconds),
-    /// Sends to a pipeline rank.
-    Send {
-        channel: Channel,
-        to: usize,
-        /// The time of the sender.
-        takes: Picoseconds,
-        /// How the message goes on when its sender is done with it; `None` if it has arrived by then.
-        delivery: Option<Delivery>,
-    },
-    /// Receives from a pipeline rank.
-    Receive(Channel),
 }
 
 /// Costs with a cache of kernels and collectives: a program has few distinct ones, each thousands of times.
@@ -112,14 +57,6 @@ type OpName = Option<(&'static str, Pass)>;
 
 /// A collective: its op, its group's index, its kind, its call and its size.
 type KnownCollective = (OpName, usize, CollectiveKind, CollectiveCall, Bytes);
-
-/// A run of a segment whose two streams slow each other, and when each of its nodes starts and ends. Most stages of a
-/// pipeline have the same.
-struct SlowedRun {
-    first: usize,
-    nodes: Vec<Node>,
-    windows: Vec<Range<Picoseconds>>,
-}
 
 impl<'a, C: Costs> Remembered<'a, C> {
     /// Costs that know no kernel yet.
@@ -176,11 +113,7 @@ pub(crate) fn templates<C: Costs>(
     match detail {
         Detail::Ops => all,
         Detail::Calls if any_take_turns(&rank.calls, &all) => all,
-        // A collective of a segment that cannot be joined may have to wait for one of the call before, which would
-        // be hidden in a joined one: all are joined or none.
-        Detail::Calls => {
-            all.iter().map(|nodes| coalesce(nodes, &mut costs.runs)).collect::<Option<_>>().unwrap_or(all)
-        }
+        Detail::Calls => joined(&all, &mut costs.runs).unwrap_or(all),
     }
 }
 
@@ -189,23 +122,6 @@ pub(crate) fn templates<C: Costs>(
 fn any_take_turns(calls: &[Call], templates: &[Vec<Node>]) -> bool {
     let is_cut = |call: &Call| runs_between_exchanges(&templates[call.segment]).len() > 1;
     calls.windows(2).any(|pair| pair[0].joint && pair.iter().any(is_cut))
-}
-
-/// The nodes of a call, cut before each kernel that waits for an exchange of tokens between experts.
-pub(crate) fn runs_between_exchanges(nodes: &[Node]) -> Vec<Range<usize>> {
-    let waits = |node: &Node| node.after.iter().any(|earlier| nodes[*earlier].exchanges_tokens());
-    let cuts = nodes.iter().enumerate().filter(|(_, node)| node.stream == Stream::Compute && waits(node));
-    let mut ends: Vec<usize> = cuts.map(|(index, _)| index).collect();
-    ends.push(nodes.len());
-    let starts = std::iter::once(0).chain(ends.clone());
-    starts.zip(ends).map(|(start, end)| start..end).collect()
-}
-
-impl Node {
-    fn exchanges_tokens(&self) -> bool {
-        let over_experts = matches!(self.activity, Activity::Communication(axis) if axis.is_of_experts());
-        self.stream == Stream::Layer && over_experts
-    }
 }
 
 fn nodes<C: Costs>(
@@ -225,6 +141,7 @@ fn nodes<C: Costs>(
             op: index,
             activity: activity(&op.work),
             inside: None,
+            holds_layer: false,
             evenness: 1.0,
         }
     };
@@ -249,129 +166,6 @@ fn action(program: &Program, rank: &RankProgram, op: &Op, cost: &Cost) -> NodeAc
     }
 }
 
-/// Joins runs of local nodes on the compute and layer streams into one node between the points where an outside node
-/// waits for them or they wait for one.
-///
-/// Inside a run every start is fixed relative to the run's, because no outside node delays it; what slows a joined
-/// node slows all that is in it evenly. That holds if the run begins with a kernel, all its collectives wait for something
-/// in it, and both streams are idle when it begins: `None` if a run has a collective that could start before it, or leaves
-/// the layer stream busy after its last kernel.
-fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node>> {
-    let mut watched = vec![false; nodes.len()];
-    for node in nodes.iter().filter(|node| !is_local(node)) {
-        node.after.iter().for_each(|earlier| watched[*earlier] = true);
-    }
-    let mut joined: Vec<Node> = Vec::new();
-    // The joined node that ends with each watched node, and the copy of each outside one.
-    let mut place = vec![NodeId(0); nodes.len()];
-    let mut first = 0;
-    while first < nodes.len() {
-        let waits_outside = |node: &Node| node.after.iter().any(|earlier| !is_local(&nodes[*earlier]));
-        if !is_local(&nodes[first]) {
-            keep(nodes, first, &mut place, &mut joined);
-            first += 1;
-            continue;
-        }
-        if nodes[first].stream != Stream::Compute {
-            return None;
-        }
-        let breaks_run = |node: &Node| match is_local(node) {
-            true => waits_outside(node),
-            false => node.stream == Stream::Compute,
-        };
-        let length = nodes[first + 1..].iter().take_while(|node| !breaks_run(node)).count();
-        let run = first..first + 1 + length;
-        let windows = local_windows(nodes, run.clone(), slowed_runs)?;
-        let spent = |window| {
-            inside(nodes[run.clone()].iter().zip(&windows).filter(|(node, _)| is_local(node)), window)
-        };
-        let total = windows.iter().map(|window| window.end).max().unwrap_or(Picoseconds::ZERO);
-        let mut cuts: Vec<(Picoseconds, usize)> = run
-            .clone()
-            .filter(|index| is_local(&nodes[*index]) && watched[*index])
-            .map(|index| (windows[index - first].end, index))
-            .collect();
-        cuts.push((total, run.end));
-        cuts.sort_unstable();
-        let outside = nodes[first].after.iter().filter(|earlier| !is_local(&nodes[**earlier]));
-        let mut after: Vec<NodeId> = outside.map(|earlier| place[*earlier]).collect();
-        let mut from = Picoseconds::ZERO;
-        for (time, index) in cuts {
-            if index < run.end {
-                place[index] = NodeId(joined.len() as u32);
-            }
-            let (inside, load, evenness) = spent(from..time);
-            joined.push(Node {
-                stream: Stream::Compute,
-                action: NodeAction::Local(time - from),
-                load,
-                after: std::mem::take(&mut after),
-                op: first as u32,
-                activity: Activity::Compute,
-                inside: Some(inside),
-                evenness,
-            });
-            from = time;
-        }
-        for index in run.clone().filter(|index| !is_local(&nodes[*index])) {
-            keep(nodes, index, &mut place, &mut joined);
-        }
-        first = run.end;
-    }
-    Some(joined)
-}
-
-/// Whether a node can be joined with others.
-fn is_local(node: &Node) -> bool {
-    let is_inside = match node.stream {
-        Stream::Compute => node.activity == Activity::Compute,
-        stream => stream == Stream::Layer,
-    };
-    matches!(node.action, NodeAction::Local(_)) && is_inside
-}
-
-/// Takes an outside node over as it is.
-fn keep(nodes: &[Node], index: usize, place: &mut [NodeId], joined: &mut Vec<Node>) {
-    let after = nodes[index].after.iter().map(|earlier| place[*earlier]).collect();
-    place[index] = NodeId(joined.len() as u32);
-    joined.push(Node { after, ..nodes[index].clone() });
-}
-
-/// How the local nodes of a run, each with the window in which it runs, spend `window` of the run's time; their load of the
-/// GPU, and their evenness. While no kernel runs, a collective does: what else would the kernels wait for?
-fn inside<'a>(
-    nodes: impl Iterator<Item = (&'a Node, &'a Range<Picoseconds>)>,
-    window: Range<Picoseconds>,
-) -> (Inside, Load, f32) {
-    let (mut sum, mut squares) = (0.0, 0.0);
-    let (mut compute, mut communication) = (Picoseconds::ZERO, Picoseconds::ZERO);
-    let mut axis = None;
-    let mut mixture = Mixture::default();
-    for (node, ran) in nodes {
-        let (start, end) = (ran.start.max(window.start), ran.end.min(window.end));
-        if start < end {
-            let length = (end - start).0 as f64;
-            sum += length;
-            squares += length * length;
-            match node.activity {
-                Activity::Compute => compute += end - start,
-                Activity::Communication(over) => {
-                    communication += end - start;
-                    axis = axis.or(Some(over));
-                }
-                Activity::Copy(_) | Activity::Host | Activity::Wait => communication += end - start,
-            }
-            mixture.add(&node.load, (end - start).0 as f64);
-        }
-    }
-    let time = window.end - window.start;
-    let exposed = time - compute;
-    let overlapped = Picoseconds(communication.0.saturating_sub(exposed.0)).min(compute);
-    let axis = axis.unwrap_or(Axis::Tensor);
-    let evenness = if sum > 0.0 { squares.sqrt() / sum } else { 1.0 };
-    (Inside { compute, overlapped, axis }, mixture.over(time.0 as f64), evenness as f32)
-}
-
 pub(crate) fn activity(work: &Work) -> Activity {
     match work {
         Work::Compute(_) | Work::Join => Activity::Compute,
@@ -380,82 +174,4 @@ pub(crate) fn activity(work: &Work) -> Activity {
         Work::Copy { direction, .. } => Activity::Copy(*direction),
         Work::HostUpdate(_) | Work::Process(_) => Activity::Host,
     }
-}
-
-/// When each local node of a run starts and ends, counted from the run's start; `None` if the layer stream could
-/// start before the run or ends last.
-fn local_windows(
-    nodes: &[Node],
-    run: Range<usize>,
-    slowed_runs: &mut Vec<SlowedRun>,
-) -> Option<Vec<Range<Picoseconds>>> {
-    let mut windows = vec![Picoseconds::ZERO..Picoseconds::ZERO; run.len()];
-    // When each stream has done what was put on it, and whether the two ever work at once.
-    let (mut compute, mut tensor, mut overlap) = (Picoseconds::ZERO, Picoseconds::ZERO, false);
-    for index in run.clone().filter(|index| is_local(&nodes[*index])) {
-        let node = &nodes[index];
-        let NodeAction::Local(time) = node.action else { continue };
-        let mut waited = node.after.iter().filter(|earlier| run.contains(&usize::from(**earlier))).peekable();
-        if node.stream == Stream::Layer && waited.peek().is_none() {
-            return None;
-        }
-        let (stream, other) = match node.stream {
-            Stream::Compute => (&mut compute, tensor),
-            _ => (&mut tensor, compute),
-        };
-        let ready =
-            waited.map(|earlier| windows[usize::from(*earlier) - run.start].end).fold(*stream, Ord::max);
-        overlap |= ready < other && time > Picoseconds::ZERO;
-        *stream = ready + time;
-        windows[index - run.start] = ready..*stream;
-    }
-    if overlap {
-        // Of nodes that are not local only the positions matter.
-        let same = |one: &Node, other: &Node| match is_local(one) {
-            true => one == other,
-            false => !is_local(other),
-        };
-        let known = slowed_runs.iter().rev().find(|known| {
-            known.first == run.start
-                && known.nodes.len() == run.len()
-                && known.nodes.iter().zip(&nodes[run.clone()]).all(|(one, other)| same(one, other))
-        });
-        windows = match known {
-            Some(known) => known.windows.clone(),
-            None => {
-                let windows = slowed_windows(nodes, run.clone());
-                let nodes = nodes[run.clone()].to_vec();
-                slowed_runs.push(SlowedRun { first: run.start, nodes, windows: windows.clone() });
-                windows
-            }
-        };
-    }
-    let last = |stream| {
-        let on_stream =
-            run.clone().filter(|index| is_local(&nodes[*index]) && nodes[*index].stream == stream);
-        on_stream.map(|index| windows[index - run.start].end).max().unwrap_or(Picoseconds::ZERO)
-    };
-    (last(Stream::Layer) <= last(Stream::Compute)).then_some(windows)
-}
-
-/// The windows of a run whose two streams slow each other.
-fn slowed_windows(nodes: &[Node], run: Range<usize>) -> Vec<Range<Picoseconds>> {
-    let mut graph = Graph::with_capacity(run.len());
-    let queues = [graph.add_queue(), graph.add_queue()];
-    let mut ops = vec![None; run.len()];
-    for index in run.clone().filter(|index| is_local(&nodes[*index])) {
-        let node = &nodes[index];
-        let NodeAction::Local(time) = node.action else { continue };
-        let op = graph.add(queues[usize::from(node.stream != Stream::Compute)], Timing::Takes(time));
-        let uses = graph.add_uses(&[Use { device: 0, load: node.load, thread: None }]);
-        graph.set_uses(op, uses);
-        let earlier = node.after.iter().filter_map(|earlier| usize::from(*earlier).checked_sub(run.start));
-        earlier.filter_map(|earlier| ops[earlier]).for_each(|earlier| graph.wait(op, earlier));
-        ops[index - run.start] = Some(op);
-    }
-    let outcome = graph.run().expect("ops wait for earlier ones only");
-    let window = |op: &Option<OpId>| {
-        op.map_or(Picoseconds::ZERO..Picoseconds::ZERO, |op| outcome.started[op]..outcome.ended[op])
-    };
-    ops.iter().map(window).collect()
 }
