@@ -19,7 +19,7 @@ use crate::costs::{Conditions, Costs};
 use crate::engine::{Halt, OpId, Outcome, Stop};
 use crate::flat::{Flat, Templates};
 use crate::template::Detail;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use trainwright_spec::program::{Call, Program};
@@ -142,7 +142,7 @@ impl Shortened {
     /// A round of most schedules is one microbatch, of interleaved ones as many as there are pipeline ranks.
     fn of(program: &Program, kept: usize) -> Option<Self> {
         let ranks = 1 + program.ranks.iter().map(|rank| rank.pipeline_rank).max()?;
-        let microbatches = program.ranks.iter().map(|rank| microbatches(&rank.calls)).max()?;
+        let copies = Copies::of(program)?;
         let mut sizes = vec![1, 2, ranks, 2 * ranks];
         sizes.dedup();
         sizes.into_iter().find_map(|size| {
@@ -152,14 +152,11 @@ impl Shortened {
             let middles = middles.collect::<Option<Vec<Middle>>>()?;
             let least = middles.iter().map(|middle| middle.rounds).min()?;
             let left_out = least.saturating_sub(rounds);
-            if left_out == 0 || ((left_out * size) as f64) < WORTHWHILE * microbatches as f64 {
+            if left_out == 0 || ((left_out * size) as f64) < WORTHWHILE * copies.microbatches as f64 {
                 return None;
             }
-            let left = microbatches - left_out * size;
             let calls = program.ranks.iter().zip(&middles);
-            let calls = calls.map(|(rank, middle)| {
-                without(&rank.calls, *middle, left_out, size).filter(|calls| are_all_of(calls, left))
-            });
+            let calls = calls.map(|(rank, middle)| copies.without(&rank.calls, *middle, (left_out, size)));
             let calls = calls.collect::<Option<Vec<Vec<Call>>>>()?;
             let middles = middles.iter().map(|middle| Middle { rounds: middle.rounds - left_out, ..*middle });
             Some(Self { calls, left_out, middles: middles.collect() })
@@ -207,9 +204,54 @@ impl Shortened {
     }
 }
 
-/// How many microbatches a rank runs.
-fn microbatches(calls: &[Call]) -> usize {
-    calls.iter().filter_map(|call| call.action).map(|action| action.microbatch + 1).max().unwrap_or(0)
+/// The copies of a program's stages, each of which runs a part of the microbatches: the first copy the first, and so on.
+struct Copies {
+    /// What each of them runs.
+    microbatches: usize,
+}
+
+/// The least microbatch that a rank runs through each of its stages.
+fn first_microbatches(calls: &[Call]) -> BTreeMap<usize, usize> {
+    let mut first = BTreeMap::new();
+    for Action { stage, microbatch, .. } in calls.iter().filter_map(|call| call.action) {
+        let least = first.entry(stage).or_insert(microbatch);
+        *least = microbatch.min(*least);
+    }
+    first
+}
+
+impl Copies {
+    /// `None` without microbatches.
+    fn of(program: &Program) -> Option<Self> {
+        let calls = || program.ranks.iter().flat_map(|rank| &rank.calls);
+        let all = 1 + calls().filter_map(|call| call.action).map(|action| action.microbatch).max()?;
+        let firsts = program.ranks.iter().flat_map(|rank| first_microbatches(&rank.calls).into_values());
+        let copies = firsts.collect::<BTreeSet<usize>>().len();
+        Some(Self { microbatches: all / copies })
+    }
+
+    /// The calls of a rank without the last `left_out` rounds of a middle, of so many microbatches each, and without their microbatches;
+    /// `None` if what is left is not all of fewer microbatches: a call behind those rounds may be of an earlier one.
+    fn without(&self, calls: &[Call], middle: Middle, (left_out, size): (usize, usize)) -> Option<Vec<Call>> {
+        let Middle { start, round, rounds } = middle;
+        let (to, from) = (start + round * (rounds - left_out), start + round * rounds);
+        let first = first_microbatches(calls);
+        let renumbered = |call: &Call, copies: usize| {
+            let action = match call.action {
+                Some(action) => {
+                    let before = copies + first[&action.stage] / self.microbatches;
+                    let microbatch = action.microbatch.checked_sub(before * left_out * size)?;
+                    Some(Action { microbatch, ..action })
+                }
+                None => None,
+            };
+            Some(Call { action, ..*call })
+        };
+        let before = calls[..to].iter().map(|call| renumbered(call, 0));
+        let behind = calls[from..].iter().map(|call| renumbered(call, 1));
+        let left: Vec<Call> = before.chain(behind).collect::<Option<_>>()?;
+        are_all_of(&left, self.microbatches - left_out * size).then_some(left)
+    }
 }
 
 /// Whether a call does for a microbatch `size` later what another does.
@@ -228,36 +270,28 @@ fn middle(calls: &[Call], size: usize) -> Option<Middle> {
     Some(Middle { start, round, rounds: (end - start) / round })
 }
 
-/// The calls without the last `left_out` rounds of a middle, and without their microbatches; `None` if a call behind them is of an
-/// earlier microbatch.
-fn without(calls: &[Call], middle: Middle, left_out: usize, size: usize) -> Option<Vec<Call>> {
-    let Middle { start, round, rounds } = middle;
-    let (to, from) = (start + round * (rounds - left_out), start + round * rounds);
-    let behind = calls[from..].iter().map(|call| {
-        let action = match call.action {
-            Some(action) => {
-                let microbatch = action.microbatch.checked_sub(left_out * size)?;
-                Some(Action { microbatch, ..action })
-            }
-            None => None,
-        };
-        Some(Call { action, ..*call })
-    });
-    calls[..to].iter().copied().map(Some).chain(behind).collect()
-}
-
-/// Whether a rank's calls run each kind of pass of each stage once for every microbatch below `microbatches`: then each receive has
-/// its send as in the whole program.
+/// Whether a rank's calls run each stage forward and backward, in one pass or in two, once for every microbatch of its copy, which
+/// has so many: then each receive has its send as in the whole program.
 fn are_all_of(calls: &[Call], microbatches: usize) -> bool {
+    let first = first_microbatches(calls);
     let mut done: BTreeMap<(usize, ActionKind), Vec<bool>> = BTreeMap::new();
     for Action { stage, kind, microbatch } in calls.iter().filter_map(|call| call.action) {
-        let done = done.entry((stage, kind)).or_insert_with(|| vec![false; microbatches]);
-        match done.get_mut(microbatch) {
-            Some(done) if !*done => *done = true,
-            _ => return false,
+        let halves: &[ActionKind] = match kind {
+            ActionKind::Backward => &[ActionKind::Input, ActionKind::Weight],
+            ActionKind::Forward => &[ActionKind::Forward],
+            ActionKind::Input => &[ActionKind::Input],
+            ActionKind::Weight => &[ActionKind::Weight],
+        };
+        for half in halves {
+            let done = done.entry((stage, *half)).or_insert_with(|| vec![false; microbatches]);
+            match done.get_mut(microbatch - first[&stage]) {
+                Some(done) if !*done => *done = true,
+                _ => return false,
+            }
         }
     }
-    done.values().flatten().all(|done| *done)
+    first.values().all(|first| first.is_multiple_of(microbatches))
+        && done.values().flatten().all(|done| *done)
 }
 
 #[cfg(test)]
@@ -269,8 +303,10 @@ mod tests {
     use trainwright_spec::plan::Plan;
 
     fn plan(schedule: &str, virtual_stages: usize, microbatches: usize) -> Plan {
-        let blocks = 12 / (4 * virtual_stages);
-        let stages = vec![format!("\"{blocks} none\""); 4 * virtual_stages].join(", ");
+        let stages = 4 * virtual_stages;
+        let blocks = |stage: usize| 12 * (stage + 1) / stages - 12 * stage / stages;
+        let stages: Vec<String> = (0..stages).map(|stage| format!("\"{} none\"", blocks(stage))).collect();
+        let stages = stages.join(", ");
         let text = format!(
             r#"
             model = "gpt2"
@@ -306,6 +342,10 @@ mod tests {
         assert!(follow("1f1b", 1, 64));
         assert!(follow("zb-h1", 1, 64));
         assert!(follow("interleaved", 3, 96));
+        // Its last passes run backward in halves.
+        assert!(follow("dualpipev", 2, 64));
+        // Two copies of the stages have the microbatches between them.
+        assert!(follow("dualpipe", 1, 64));
         // Hardly a round is left out of a short step; forward and backward passes of one microbatch are far apart.
         assert!(!follow("1f1b", 1, 12));
         assert!(!follow("gpipe", 1, 64));
