@@ -8,7 +8,7 @@ use crate::output;
 use crate::render::fleet as page;
 use crate::render::json;
 use trainwright_fleet::check::check;
-use trainwright_fleet::instance::Instance;
+use trainwright_fleet::instance::{Choice, Instance};
 use trainwright_fleet::observed;
 use trainwright_fleet::reschedule::reschedule;
 use trainwright_fleet::schedule::{Placed, Schedule};
@@ -90,7 +90,11 @@ fn other_nodes(instance: &Instance, arguments: &FleetArguments, effort: Effort) 
             let mut other = instance.clone();
             let nodes = &mut other.kinds[kind].nodes;
             *nodes = if more { *nodes + 1 } else { *nodes - 1 };
-            let answer = solve(&other, arguments.objective(), effort).ok();
+            let kinds = other.kinds.clone();
+            let fits = |choice: &Choice| choice.gpus <= kinds[choice.kind].nodes * kinds[choice.kind].gpus;
+            other.jobs.iter_mut().for_each(|job| job.choices.retain(fits));
+            let all_can = other.jobs.iter().all(|job| !job.choices.is_empty());
+            let answer = all_can.then(|| solve(&other, arguments.objective(), effort).ok()).flatten();
             let change = if more { "one more" } else { "one less" };
             all.push(page::OtherNodes { change, kind: instance.kinds[kind].name.clone(), answer });
         }

@@ -14,8 +14,10 @@ use trainwright_spec::units::Seconds;
 const FINE: f64 = 1.02;
 /// No rate is larger, in requests a second.
 const MOST_RATE: f64 = 1e6;
-/// Length of a simulation's arrivals over the time of a request alone, with what it may wait.
+/// Length of a simulation's arrivals over the time of a request: first of one alone, then of the last that were served.
 const SPANS: f64 = 10.0;
+/// The last requests take no more than this factor of the time of those before them where as many end as come.
+const STEADY: f64 = 1.1;
 /// Requests of a simulation, at least and at most.
 const REQUESTS: [f64; 2] = [500.0, 50_000.0];
 
@@ -89,10 +91,9 @@ impl<'a> Trial<'a> {
         Ok(trial)
     }
 
-    /// How many requests are simulated at a rate.
-    pub fn requests(&self, rate: f64) -> usize {
-        let span = SPANS * (self.alone + self.limits.ttft).get();
-        (rate * span).ceil().clamp(REQUESTS[0], REQUESTS[1]) as usize
+    /// How many requests are simulated at a rate at first.
+    fn requests(&self, rate: f64) -> usize {
+        (rate * SPANS * self.alone.get()).ceil().clamp(REQUESTS[0], REQUESTS[1]) as usize
     }
 
     /// What the instance gives at a rate, and why that is not kept.
@@ -100,12 +101,19 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// Those of `Instance::serve`.
     pub fn at(&mut self, rate: f64) -> Result<(Point, Option<Broken>), ServingError> {
-        let load = self.of_role(self.traffic.at_rate(rate, self.requests(rate)));
-        let instance = self.instance.take().expect("it is given back by every simulation").for_load(&load)?;
-        let served = self.serve(instance, &load)?;
-        let (point, broken) = self.judge(rate, &served);
-        self.points.push(point);
-        Ok((point, broken))
+        let mut requests = self.requests(rate);
+        loop {
+            let load = self.of_role(self.traffic.at_rate(rate, requests));
+            let instance =
+                self.instance.take().expect("it is given back by every simulation").for_load(&load)?;
+            let served = self.serve(instance, &load)?;
+            let (point, broken) = self.judge(rate, &served);
+            if broken.is_some() || requests >= REQUESTS[1] as usize || is_steady(rate, &served) {
+                self.points.push(point);
+                return Ok((point, broken));
+            }
+            requests = (2 * requests).min(REQUESTS[1] as usize);
+        }
     }
 
     /// The highest rate that keeps the limits, no less than `least` if that is given.
@@ -194,6 +202,18 @@ impl<'a> Trial<'a> {
         };
         (point, broken)
     }
+}
+
+/// Whether the requests of a simulation show what later ones would: as many are served at a time as will ever be, and no queue grows.
+fn is_steady(rate: f64, served: &Served) -> bool {
+    let all = &served.requests;
+    let mean = |part: std::ops::Range<usize>| {
+        let times = all[part.clone()].iter().map(|request| request.latency());
+        times.sum::<Seconds>() / part.len().max(1) as f64
+    };
+    let (half, late) = (all.len() / 2, all.len() * 3 / 4);
+    let (before, last) = (mean(half..late), mean(late..all.len()));
+    last <= before * STEADY && last * SPANS <= Seconds::new(all.len() as f64 / rate)
 }
 
 /// A rate with three digits, not above `rate`: what does not keep it does not keep `rate`.

@@ -96,6 +96,10 @@ fn optimizer(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value
         }
     };
     table.insert("optimizer".into(), json!({ "type": kind, "params": parameters }));
+    if kind != "Adam" && kind != "AdamW" {
+        // ZeRO refuses others without it.
+        table.insert("zero_allow_untested_optimizer".into(), true.into());
+    }
 }
 
 fn zero(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {

@@ -82,7 +82,7 @@ pub fn choices(request: &Request, coverage: &mut Coverage) -> Arguments {
     job(plan, coverage, &mut arguments);
     experts(plan, coverage, &mut arguments);
     state::arguments(plan, coverage, &mut arguments);
-    stack(plan, coverage, &mut arguments);
+    stack(request, coverage, &mut arguments);
     arguments
 }
 
@@ -115,7 +115,8 @@ fn mesh(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     out.set("--context-parallel-size", mesh.context, "model.context_parallel_size");
     let kind = match plan.context_scheme.as_str() {
         "ring" => "p2p",
-        "all-gather" => "allgather",
+        // As Transformer Engine has it, which gets it unchanged; the help of Megatron-LM writes `allgather`.
+        "all-gather" => "all_gather",
         "ulysses" => "a2a",
         "hybrid" => "a2a+p2p",
         other => {
@@ -193,6 +194,9 @@ fn experts(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
         return;
     }
     coverage.express(&["experts.dispatcher", "experts.capacity_factor"]);
+    if plan.mesh.tensor > 1 && !plan.sequence_parallel {
+        coverage.refuse("sequence_parallel", "experts train on several tensor ranks only with it");
+    }
     let kind = match plan.experts.dispatcher.as_str() {
         "all-gather" => "allgather",
         "by-node" | "by-rank" | "forwarded" => "flex",
@@ -211,7 +215,8 @@ fn experts(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     coverage.express_if(gates, "stack.expert_gates", "the release decides");
 }
 
-fn stack(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
+fn stack(request: &Request, coverage: &mut Coverage, out: &mut Arguments) {
+    let plan = request.plan;
     let (stack, defaults) = (&plan.stack, defaults());
     coverage.express(&[
         "stack.fused_elementwise",
@@ -221,8 +226,15 @@ fn stack(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     coverage.express(&["stack.overlap_gradient_reduction", "stack.overlap_weight_gather"]);
     coverage.express(&["stack.overlap_tensor_pieces", "stack.bucket_parameters", "stack.base_blocks"]);
     coverage.express(&["stack.vocabulary_multiple", "stack.attention"]);
+    let attentions = || plan.model.blocks.iter().map(|run| &run.block.attention);
     let attention = match stack.attention {
         AttentionKernel::Unfused | AttentionKernel::FusedSoftmax => "unfused",
+        // FlashAttention has neither; the release finds the kernel that has.
+        _ if request.details().attention_sinks
+            || attentions().any(|attention| attention.latent.is_some()) =>
+        {
+            "auto"
+        }
         _ => "flash",
     };
     out.set("--attention-backend", attention, "");

@@ -38,6 +38,10 @@ fn sharding(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
         }
         _ => coverage.omit("data_sharding", "gradients are all-reduced instead"),
     }
+    let divides = plan.data_sharding != "none";
+    if divides && matches!(plan.job.optimizer.as_str(), "momentum" | "sgd") {
+        coverage.refuse("job.optimizer", "the distributed optimizer takes adam alone");
+    }
     if sets > 1 {
         out.set("--num-distributed-optimizer-instances", sets, "ddp.num_distributed_optimizer_instances");
     }
