@@ -5,11 +5,11 @@ use super::expected_choices::{Choice, expected_choices};
 use crate::candidate::Candidate;
 use crate::cost::CostModel;
 use crate::explore::{Explored, Goal, Looks, SearchSpace, Seen, Trial, simulate, unless_stopped};
-use crate::stages::{RankMemoryUse, Staged, stage};
+use crate::stages::{MemoryLimits, RankMemoryUse, Staged, stage};
 use crate::verdict::{Alternative, PlannerError, Ranked};
 use rayon::prelude::*;
 use trainwright_sim::{Detail, Stop, TimeForecast, time_forecast_until};
-use trainwright_spec::plan::{Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
 /// How many candidates with a choice are solved, by increasing lower bound, when the search solved none of them; and how many
@@ -31,7 +31,7 @@ pub(crate) fn alternatives(
     let judge = |choice: &Choice| match out_of_time() {
         true => Ok(None),
         // A look that was cut short proves nothing.
-        false => Ok(judge(space, explored, choice, out_of_time)?.filter(|_| !out_of_time())),
+        false => Ok(judge(space, explored, choice, &best.plan, out_of_time)?.filter(|_| !out_of_time())),
     };
     let judged: Result<Vec<Option<Outcome>>, PlannerError> = choices.par_iter().map(judge).collect();
     let judged = judged?;
@@ -88,6 +88,7 @@ fn judge(
     space: &SearchSpace,
     explored: &Explored,
     choice: &Choice,
+    best: &Plan,
     out_of_time: Stop,
 ) -> Result<Option<Outcome>, PlannerError> {
     let makes =
@@ -96,10 +97,11 @@ fn judge(
     let looked = match choice.recompute {
         Some(recompute) => {
             let made: Vec<Candidate> = seen().map(|seen| seen.candidate).collect();
-            Looked {
-                trials: with_recompute(space.model(), &made, recompute, out_of_time)?,
-                infeasible_state: None,
+            let mut trials = with_recompute(space.model(), &made, recompute, out_of_time)?;
+            for candidate in &made {
+                trials.extend(in_same_stages(space, candidate, best, recompute, out_of_time)?);
             }
+            Looked { trials, infeasible_state: None }
         }
         None => {
             let trials = simulate_dropped(space, seen(), out_of_time)?;
@@ -190,6 +192,23 @@ fn look(
         trials.extend(space.trial(candidate, None, out_of_time)?);
     }
     Ok(Looked { trials, infeasible_state })
+}
+
+/// Simulates the best plan with one recompute choice for every block, if it fits.
+fn in_same_stages(
+    space: &SearchSpace,
+    candidate: &Candidate,
+    best: &Plan,
+    recompute: Recompute,
+    out_of_time: Stop,
+) -> Result<Option<Trial>, PlannerError> {
+    let everywhere = |stage: &StageBlocks| StageBlocks(vec![recompute; stage.0.len()]);
+    let plan = Plan { stages: best.stages.iter().map(everywhere).collect(), ..best.clone() };
+    if !MemoryLimits::of(space.model(), candidate, &plan).fit(&plan) {
+        return Ok(None);
+    }
+    let bound = space.bound_of(candidate, &plan);
+    simulate(Staged::Plan(Box::new(plan), bound), space.model(), candidate, out_of_time)
 }
 
 /// Solves candidates with one recompute choice for every block, as many as the time suffices for.

@@ -36,8 +36,11 @@ const WORK: usize = 1 << 16;
 /// The same as long as there are walks over all splits, which end: about a second.
 const WORK_OF_EVERY_SPLIT: usize = 1 << 17;
 
-/// How much the improvement of the fastest plan may cost after that: about a second.
+/// How much the improvement of the fastest plans may cost after that: about a second of one core.
 const WORK_OF_FASTEST: usize = 1 << 17;
+
+/// How many looks at neighbours that is at least; plans of which these take longer do without.
+const LOOKS_OF_FASTEST: usize = 8;
 
 /// Up to how many stages neighbours of neighbours are looked at, which are about the fourth power of that.
 const FEW_STAGES: usize = 8;
@@ -107,8 +110,8 @@ impl SearchSpace<'_> {
     /// Improves the stages of the simulated plans that may then be among the `keep` fastest.
     ///
     /// Every plan gets a look at its most promising neighbours, the fastest plan first; those that found a faster one go on
-    /// before the others get a second look; until no plan has such neighbours, or `WORK` is done. Then the fastest plan goes on until it
-    /// has no faster neighbour, or `WORK_OF_FASTEST` is done.
+    /// before the others get a second look; until no plan has such neighbours, or `WORK` is done. Then the fastest plans go on until they
+    /// have no faster neighbours, or `WORK_OF_FASTEST` is done.
     pub fn improve(
         &self,
         explored: &mut Explored,
@@ -146,18 +149,21 @@ impl SearchSpace<'_> {
             let steps = open.into_par_iter().map(|walk| self.look_around(walk, most, out_of_time));
             work += steps.collect::<Result<Vec<usize>, PlannerError>>()?.into_iter().sum::<usize>();
         }
-        // Where ranks wait for the data axis, neighbours with low bounds are not the fast ones: the fastest plan looks at all.
+        // Where ranks wait for the data axis, neighbours with low bounds are not the fast ones: the fastest plans look at all.
         let mut work = 0;
-        while work < WORK_OF_FASTEST
-            && !out_of_time()
-            && let Some(fastest) = walks.iter_mut().min_by_key(|walk| walk.time)
-        {
-            times[fastest.index] = fastest.time;
-            let most = kept(&times);
-            if !fastest.may_be_below(most) {
-                break;
+        while work < WORK_OF_FASTEST && !out_of_time() {
+            for walk in &walks {
+                times[walk.index] = walk.time;
             }
-            work += self.look_around(fastest, most, out_of_time)?;
+            let most = kept(&times);
+            walks.sort_by_key(|walk| walk.time);
+            let takes = |walk: &Walk| NEIGHBOURS * self.simulated_passes(walk.candidate);
+            let open = walks
+                .iter_mut()
+                .take(BATCH)
+                .find(|walk| walk.may_be_below(most) && takes(walk) <= WORK_OF_FASTEST / LOOKS_OF_FASTEST);
+            let Some(walk) = open else { break };
+            work += self.look_around(walk, most, out_of_time)?;
         }
         let improved = walks.into_iter().filter(|walk| walk.improved);
         let improved: Vec<(usize, Trial)> = improved
