@@ -59,6 +59,8 @@ fn parallel(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     let again = tables.get("activation_checkpointing").is_some()
         && tables.count("activation_checkpointing.number_checkpoints", LAYERS.or_zero())? != Some(0);
     plan.stages = stages(&counts, if again { Recompute::Full } else { Recompute::None });
+    // It permits what the plan says anyway.
+    tables.flag("zero_allow_untested_optimizer")?;
     if tables.flag("activation_checkpointing.cpu_checkpointing")? {
         plan.offload.activations = Some(Place::Host);
     }

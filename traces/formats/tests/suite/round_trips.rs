@@ -109,7 +109,7 @@ fn complete_round_trips(
 fn megatron_reads_its_exports() {
     let names = &["gpt2", "llama-3-8b", "qwen3-8b", "mixtral-8x7b", "deepseek-v2", "mistral-7b", "bert-base"];
     let count =
-        complete_round_trips("megatron-lm", names, true, 200, |_| Extra { model: None, sequence: None });
+        complete_round_trips("megatron-lm", names, true, 300, |_| Extra { model: None, sequence: None });
     assert!(count > 2, "only {count} plans are complete");
 }
 
@@ -254,6 +254,8 @@ fn megatron_is_the_identity_on_plans_that_it_expresses() {
     check(&|plan| {
         plan.stages = vec!["3 full, 9 none".parse().unwrap()];
         plan.job.optimizer = "sgd".into();
+        // The distributed optimizer takes adam alone.
+        plan.data_sharding = "none".into();
         plan.job.gradient_clipping = false;
     });
     assert_eq!(count, 9);
