@@ -154,7 +154,7 @@ impl Parts {
 }
 
 /// From the start of a run's first collective to the end of its last one, if it has any. What delays the first must delay all
-/// that is behind it: `None` if a kernel runs meanwhile.
+/// that is behind it: `None` if a kernel runs meanwhile, or a collective takes no time, so that times do not tell what is behind it.
 #[expect(clippy::option_option, reason = "no answer, or the answer that there is none")]
 fn exchanges(run: &[Node], windows: &[Range<Picoseconds>]) -> Option<Option<Range<Picoseconds>>> {
     let on = |stream: Stream| {
@@ -162,6 +162,9 @@ fn exchanges(run: &[Node], windows: &[Range<Picoseconds>]) -> Option<Option<Rang
         nodes.map(|(_, window)| window)
     };
     let Some(first) = on(Stream::Layer).min_by_key(|window| window.start) else { return Some(None) };
+    if on(Stream::Layer).any(|window| window.is_empty()) {
+        return None;
+    }
     let end = on(Stream::Layer).map(|window| window.end).max()?;
     let is_meanwhile = |kernel: &Range<Picoseconds>| kernel.start < first.end && kernel.end > first.start;
     let alone = !on(Stream::Compute).any(is_meanwhile);
