@@ -230,7 +230,7 @@ impl Copies {
         Some(Self { microbatches: all / copies })
     }
 
-    /// The calls of a rank without the last `left_out` rounds of a middle, of so many microbatches each, and without their microbatches;
+    /// The calls of a rank without the last `left_out` rounds of a middle, of `size` microbatches each, and without their microbatches;
     /// `None` if what is left is not all of fewer microbatches: a call behind those rounds may be of an earlier one.
     fn without(&self, calls: &[Call], middle: Middle, (left_out, size): (usize, usize)) -> Option<Vec<Call>> {
         let Middle { start, round, rounds } = middle;
@@ -270,8 +270,8 @@ fn middle(calls: &[Call], size: usize) -> Option<Middle> {
     Some(Middle { start, round, rounds: (end - start) / round })
 }
 
-/// Whether a rank's calls run each stage forward and backward, in one pass or in two, once for every microbatch of its copy, which
-/// has so many: then each receive has its send as in the whole program.
+/// Whether a rank's calls run each stage forward and backward, in one pass or in two, once for every microbatch of its copy, of which
+/// each copy has `microbatches`: then each receive has its send as in the whole program.
 fn are_all_of(calls: &[Call], microbatches: usize) -> bool {
     let first = first_microbatches(calls);
     let mut done: BTreeMap<(usize, ActionKind), Vec<bool>> = BTreeMap::new();
