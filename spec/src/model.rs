@@ -317,6 +317,15 @@ impl Model {
             .flat_map(|run| std::iter::once(&run.block.attention).chain(&run.block.cross_attention))
     }
 
+    /// Whether this number of tensor ranks of an inference engine have as many heads each: query heads are divided, those of
+    /// keys and values are divided or, where they are fewer than ranks, repeated.
+    pub fn shares_heads(&self, tensor: usize) -> bool {
+        self.attentions().all(|attention| {
+            let kv = attention.kv_heads;
+            attention.heads.is_multiple_of(tensor) && (kv.is_multiple_of(tensor) || tensor.is_multiple_of(kv))
+        })
+    }
+
     /// Whether it is an encoder-decoder: some block reads the encoder's output.
     pub fn decodes(&self) -> bool {
         self.blocks.iter().any(|run| run.block.cross_attention.is_some())

@@ -83,6 +83,9 @@ pub struct Router {
     pub scaling: f64,
 }
 
+/// Queries and keys with one norm for all heads together, where exported models have one for each head.
+const NORM_OF_ALL_HEADS: &str = "norm of queries or keys over all heads";
+
 impl Details {
     /// Those of the catalog's model that equals this one; `None` if there is none.
     pub fn of_catalog(model: &Model) -> Option<Self> {
@@ -133,6 +136,8 @@ impl Details {
             attention_sinks: family == "gpt_oss",
             clamped_gate: (family == "gpt_oss").then(|| number("swiglu_limit").unwrap_or(7.0)),
             peculiar: match family {
+                "olmo2" => vec!["norms behind attention and feed-forward layer", NORM_OF_ALL_HEADS],
+                "minimax_m2" => vec![NORM_OF_ALL_HEADS],
                 "grok-1" => vec!["scores in soft limits", "scaled embeddings and outputs"],
                 "llama4_text" => {
                     vec!["attention in chunks", "blocks without rotary positions", "scaled inputs of experts"]

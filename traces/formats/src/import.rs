@@ -9,7 +9,9 @@
 
 mod accelerate;
 mod arguments;
+mod arithmetic;
 mod deepspeed;
+mod keys;
 mod llm_foundry;
 mod maxtext;
 mod megatron_bridge;
@@ -19,6 +21,9 @@ mod nanotron;
 mod nemo;
 mod tables;
 mod torchtitan;
+mod unique;
+
+pub use keys::FileKey;
 
 use trainwright_spec::catalog::nearest;
 use trainwright_spec::cluster::Cluster;
@@ -28,7 +33,7 @@ use trainwright_spec::job::Job;
 use trainwright_spec::model::{Model, preset};
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::stack::Stack;
+use trainwright_spec::stack::{AttentionKernel, Stack};
 
 /// A tool whose files become plans.
 pub trait Importer: Sync {
@@ -50,10 +55,11 @@ pub trait Importer: Sync {
     /// Reads a plan.
     ///
     /// # Errors
-    /// As `draft`, and what `Plan::check` refuses.
+    /// As `draft`, and what `Plan::check` refuses, with the file's key for the choice if it is known.
     fn read(&self, request: &Request) -> Result<Imported, SpecError> {
         let imported = self.draft(request)?;
-        imported.plan.check(request.origin)?;
+        let checked = imported.plan.check(request.origin);
+        checked.map_err(|fault| keys::in_file(fault, &imported.keys))?;
         Ok(imported)
     }
 }
@@ -88,6 +94,8 @@ pub struct Imported {
     pub unread: Vec<String>,
     /// What the file leaves open, with the value that was taken.
     pub assumed: Vec<String>,
+    /// The keys of the file that decide the plan's choices.
+    pub keys: Vec<FileKey>,
 }
 
 /// Every tool. A new one is a file in `import/` and a line here.
@@ -204,6 +212,11 @@ fn offload_undivided(plan: &mut Plan) -> Option<String> {
     shard(plan, "zero1");
     let parameters = if fetched { ", parameters on the GPU," } else { "" };
     Some(format!("zero1{parameters} instead of {scheme}: plans offload an optimizer where weights are whole"))
+}
+
+/// PyTorch's context parallelism runs the fused kernels of scaled_dot_product_attention.
+fn fuse_shared_attention(plan: &mut Plan) {
+    plan.stack.attention = AttentionKernel::Flash2;
 }
 
 /// Stages of `counts` blocks with one recomputation for all.

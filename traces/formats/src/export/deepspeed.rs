@@ -68,10 +68,18 @@ fn precision(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value
         Precision::Fp16 => table.insert("fp16".into(), json!({ "enabled": true })),
         _ => None,
     };
-    let gradients = gradients(plan);
-    if matches!(gradients, Precision::Fp32 | Precision::Fp16 | Precision::Bf16) {
-        table.insert("data_types".into(), json!({ "grad_accum_dtype": gradients.name() }));
-    } else {
+    let chosen = gradients(plan);
+    let written = match stage(plan) {
+        0 => undivided_gradients(precision.base()),
+        _ => chosen,
+    };
+    if matches!(written, Precision::Fp32 | Precision::Fp16 | Precision::Bf16) {
+        table.insert("data_types".into(), json!({ "grad_accum_dtype": written.name() }));
+    }
+    if written != chosen {
+        let base = precision.base();
+        coverage.omit("state.gradients", format!("without ZeRO gradients of {base} are {written}"));
+    } else if !matches!(chosen, Precision::Fp32 | Precision::Fp16 | Precision::Bf16) {
         coverage.omit("state.gradients", "fp32, fp16 or bf16");
     }
     if plan.state.moments != Moments::Fp32 {
@@ -102,17 +110,30 @@ fn optimizer(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value
     }
 }
 
-fn zero(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
-    let mut zero = Map::new();
-    coverage.express(&["data_sharding", "mesh.shard"]);
-    let stage = match plan.data_scheme().divides() {
+/// The precision of gradients without ZeRO, where DeepSpeed refuses others.
+fn undivided_gradients(weights: Precision) -> Precision {
+    match weights {
+        Precision::Fp16 => Precision::Fp16,
+        _ => Precision::Fp32,
+    }
+}
+
+/// The stage of ZeRO.
+fn stage(plan: &Plan) -> usize {
+    match plan.data_scheme().divides() {
         // Groups of one rank divide nothing.
         _ if plan.mesh.shard() == 1 => 0,
         Divided::Nothing => 0,
         Divided::Optimizer => 1,
         Divided::Gradients => 2,
         Divided::Weights => 3,
-    };
+    }
+}
+
+fn zero(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
+    let mut zero = Map::new();
+    coverage.express(&["data_sharding", "mesh.shard"]);
+    let stage = stage(plan);
     if !["none", "zero1", "zero2", "zero3"].contains(&plan.data_sharding.as_str()) {
         coverage.omit("data_sharding", format!("stage {stage}, which it is read back as"));
     }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use std::fmt;
 use trainwright_spec::cluster::Node;
+use trainwright_spec::model::Mask;
 use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::text;
@@ -183,7 +184,7 @@ pub static FIELDS: &[Field] = &[
     Field { key: "model.embedding", value: |plan| json(&plan.model.embedding) },
     Field { key: "model.final_norm", value: |plan| json(&plan.model.final_norm) },
     Field { key: "model.head", value: |plan| json(&plan.model.head) },
-    Field { key: "model.blocks", value: |plan| json(&plan.model.blocks) },
+    Field { key: "model.blocks", value: model_blocks },
 ];
 
 /// The precision of stored gradients.
@@ -227,6 +228,17 @@ fn blocks(plan: &Plan) -> String {
 fn recompute(plan: &Plan) -> Option<String> {
     let blocks = StageBlocks(plan.stages.iter().flat_map(|stage| stage.0.clone()).collect());
     given(blocks.0.iter().any(|choice| *choice != Recompute::None), blocks)
+}
+
+/// The model's blocks. A window that holds the whole sequence changes nothing.
+fn model_blocks(plan: &Plan) -> Option<String> {
+    let mut blocks = plan.model.blocks.clone();
+    for mask in blocks.iter_mut().map(|run| &mut run.block.attention.mask) {
+        if matches!(mask, Mask::Window(window) if *window >= plan.job.sequence) {
+            *mask = Mask::Causal;
+        }
+    }
+    json(&blocks)
 }
 
 fn text_of(value: impl ToString) -> Option<String> {

@@ -148,10 +148,7 @@ fn model(request: &Request, coverage: &mut Coverage) -> ModelTable {
             (known.name.0, known.name.1.to_string())
         }
         None => {
-            coverage.omit(
-                "model",
-                "torchtitan has no flavor of this shape: one of this name is needed in its registry",
-            );
+            coverage.omit("model", flavors::lacking(&plan.model));
             ("llama3", plan.model.name.clone())
         }
     };

@@ -1,7 +1,8 @@
 //! The YAML of `accelerate launch --config_file`, with FSDP or DeepSpeed; the script's choices are given beside it.
 
+use super::keys::Keys;
 use super::tables::Tables;
-use super::{Imported, Importer, Request, even, offload_undivided, shard, stages};
+use super::{Imported, Importer, Request, even, fuse_shared_attention, offload_undivided, shard, stages};
 use serde_json::Value;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::{RANKS, SEQUENCES};
@@ -11,6 +12,27 @@ use trainwright_spec::program::Place;
 
 /// Accelerate.
 pub struct Accelerate;
+
+/// The keys that decide the choices of a plan.
+const KEYS: Keys = &[
+    ("mesh.tensor", "parallelism_config.parallelism_config_tp_size"),
+    ("mesh.context", "parallelism_config.parallelism_config_sp_size"),
+    ("mesh.context", "parallelism_config.parallelism_config_cp_size"),
+    ("mesh.shard", "parallelism_config.parallelism_config_dp_shard_size"),
+    ("context_scheme", COMMUNICATION),
+    ("stack.attention", "parallelism_config.parallelism_config_cp_size"),
+    ("data_sharding", "fsdp_config.fsdp_sharding_strategy"),
+    ("data_sharding", "deepspeed_config.zero_stage"),
+    ("data_sharding", "fsdp_config.fsdp_reshard_after_forward"),
+    ("micro_batch", "micro_batch"),
+    ("job.global_batch", "global_batch"),
+    ("job.precision", "mixed_precision"),
+    ("offload.parameters", "deepspeed_config.offload_param_device"),
+    ("offload", "deepspeed_config.offload_optimizer_device"),
+    ("offload", "fsdp_config.fsdp_offload_params"),
+];
+
+const COMMUNICATION: &str = "parallelism_config.parallelism_config_cp_comm_strategy";
 
 impl Importer for Accelerate {
     fn name(&self) -> &'static str {
@@ -46,7 +68,7 @@ impl Importer for Accelerate {
         if let Some(taken) = offload_undivided(&mut plan) {
             tables.assume("distributed_type", taken);
         }
-        Ok(Imported { plan, unread: tables.unread(), assumed: tables.assumed() })
+        Ok(tables.imported(plan, KEYS))
     }
 }
 
@@ -79,12 +101,16 @@ fn mesh(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     if replicas > 1 {
         plan.mesh.shard = Some(shards * plan.mesh.context);
     }
-    let strategy = tables.text("parallelism_config.parallelism_config_cp_comm_strategy")?;
-    plan.context_scheme = match (ulysses > 1, strategy.as_deref()) {
-        (true, _) => "ulysses".into(),
-        (_, Some("alltoall")) => "ring".into(),
-        _ if context > 1 => "all-gather".into(),
-        _ => "ring".into(),
+    if context > 1 {
+        fuse_shared_attention(plan);
+    }
+    let strategy = tables.text(COMMUNICATION)?;
+    plan.context_scheme = match strategy.as_deref() {
+        _ if ulysses > 1 => "ulysses".into(),
+        None if context == 1 => "ring".into(),
+        None | Some("allgather") => "all-gather".into(),
+        Some("alltoall") => "ring".into(),
+        Some(other) => return Err(request.bad_text(COMMUNICATION, other, "allgather or alltoall")),
     };
     Ok(())
 }
@@ -145,13 +171,12 @@ fn deepspeed(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<bool
         let allowed = "import that file with --from deepspeed";
         return Err(request.bad_text(&key("deepspeed_config_file"), &file, allowed));
     }
-    let stage = tables.count(&key("zero_stage"), RANKS.or_zero())?.unwrap_or(2);
+    let stage = tables.zero_stage(&key("zero_stage"))?.unwrap_or(2);
     let scheme = match stage {
         0 => "none",
         1 => "zero1",
         2 => "zero2",
-        3 => "zero3",
-        other => return Err(request.bad(&key("zero_stage"), other, "0, 1, 2 or 3")),
+        _ => "zero3",
     };
     shard(plan, scheme);
     let place = |name: &str| -> Result<Option<Place>, SpecError> {

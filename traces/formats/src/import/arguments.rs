@@ -1,22 +1,27 @@
 //! Arguments of a command, a shell script or a file with one a line.
 
-use super::Request;
+use super::keys::{FileKey, Keys, shortened};
+use super::{Imported, Request, arithmetic};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::Count;
+use trainwright_spec::plan::Plan;
 
 /// Flags with their values. The last of repeated flags counts, as in Python's argparse.
 pub struct Arguments<'a> {
     request: &'a Request<'a>,
     flags: BTreeMap<String, Vec<String>>,
+    /// What a script sets.
+    variables: BTreeMap<String, String>,
     read: RefCell<BTreeSet<String>>,
     assumed: RefCell<Vec<String>>,
 }
 
 impl<'a> Arguments<'a> {
     /// Reads words that begin with `--` and what follows them. Other words at the beginning, like the command, and
-    /// the brackets of shell arrays are skipped; `$NAME` stands for the value of an earlier `NAME=`.
+    /// the brackets of shell arrays are skipped; `$NAME` stands for the value of an earlier `NAME=`, and `$((…))` for
+    /// that of its expression.
     ///
     /// # Errors
     /// `Syntax` if a quote is not closed, or a variable stands for more than `LONGEST_WORD` letters.
@@ -24,7 +29,7 @@ impl<'a> Arguments<'a> {
         // A comment ends with its line, even if that ends with a backslash.
         let is_comment = |line: &&str| line.trim_start().starts_with('#');
         let lines: Vec<&str> = request.text.lines().filter(|line| !is_comment(line)).collect();
-        let text = lines.join("\n").replace("\\\n", " ");
+        let text = arithmetic::without_blanks(&lines.join("\n").replace("\\\n", " "));
         let words = shlex::split(&text).ok_or_else(|| SpecError::Syntax {
             origin: request.origin.into(),
             message: "a quote is not closed".into(),
@@ -51,7 +56,7 @@ impl<'a> Arguments<'a> {
                 Self::word(rest, &mut variables, &mut flags, &mut open);
             }
         }
-        Ok(Self::of_flags(request, flags))
+        Ok(Self { variables, ..Self::of_flags(request, flags) })
     }
 
     /// Adds a word of a script.
@@ -62,11 +67,9 @@ impl<'a> Arguments<'a> {
         open: &mut Option<String>,
     ) {
         {
-            let word = match word.starts_with("--") || word.starts_with('(') {
+            let word = match word.starts_with('(') {
                 true => word.trim_end_matches(')'),
-                false if word.contains("=(") => word.trim_end_matches(')'),
-                false if word == ")" => "",
-                false => word,
+                false => without_closing(word),
             };
             if let Some(flag) = word.strip_prefix("--").filter(|flag| !flag.is_empty()) {
                 let (name, value) =
@@ -101,7 +104,8 @@ impl<'a> Arguments<'a> {
                 value => drop(flags.insert(name, value.split_whitespace().map(String::from).collect())),
             }
         }
-        Arguments { request, flags, read: RefCell::default(), assumed: RefCell::default() }
+        let variables = BTreeMap::new();
+        Arguments { request, flags, variables, read: RefCell::default(), assumed: RefCell::default() }
     }
 
     /// With further flags, which replace those of the same name.
@@ -155,7 +159,11 @@ impl<'a> Arguments<'a> {
     ) -> Result<Option<T>, SpecError> {
         let Some(values) = self.list(flag) else { return Ok(None) };
         let text = values.first().map_or("", String::as_str);
-        parse(text).map(Some).ok_or_else(|| self.request.bad_text(flag, text, allowed))
+        let bad = || match arithmetic::fault(text, &self.variables) {
+            Some(fault) => self.request.bad_text(flag, text, format!("{fault}; {allowed}")),
+            None => self.request.bad_text(flag, text, allowed),
+        };
+        parse(text).map(Some).ok_or_else(bad)
     }
 
     /// The value of a flag as a count, `missing` if it is not given.
@@ -180,13 +188,35 @@ impl<'a> Arguments<'a> {
         self.assumed.borrow_mut().push(format!("{flag} {}", value.to_string()));
     }
 
-    /// What was taken for flags that are not given.
-    pub fn assumed(&self) -> Vec<String> {
-        self.assumed.borrow().clone()
+    /// Refuses flags that exclude each other.
+    ///
+    /// # Errors
+    /// `BadValue` with the first two that are both given.
+    pub fn exclude(&self, pairs: &[(&str, &str)]) -> Result<(), SpecError> {
+        match pairs.iter().find(|(one, other)| self.has(one) && self.has(other)) {
+            Some((one, other)) => {
+                Err(self.request.bad(one, format!("given beside `{other}`"), "only one of them may be given"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The plan of the arguments, with what was read and taken, and the flags of `keys`.
+    pub fn imported(&self, plan: Plan, keys: Keys) -> Imported {
+        let key = |(choice, key): &(&'static str, &'static str)| FileKey {
+            choice,
+            key,
+            value: self.flags.get(*key).map(|values| match values.is_empty() {
+                true => "given".into(),
+                false => quoted(&shortened(&values.join(" "))),
+            }),
+        };
+        let keys = keys.iter().map(key).collect();
+        Imported { plan, unread: self.unread(), assumed: self.assumed.borrow().clone(), keys }
     }
 
     /// Flags that were not read.
-    pub fn unread(&self) -> Vec<String> {
+    fn unread(&self) -> Vec<String> {
         let read = self.read.borrow();
         self.flags.keys().filter(|flag| !read.contains(*flag)).cloned().collect()
     }
@@ -195,6 +225,13 @@ impl<'a> Arguments<'a> {
 /// A text in the quotes of messages.
 pub fn quoted(text: &str) -> String {
     format!("`{text}`")
+}
+
+/// A word without the brackets at its end that it does not open: they close an array.
+fn without_closing(word: &str) -> &str {
+    let [opened, closed] = ['(', ')'].map(|bracket| word.matches(bracket).count());
+    let at_end = word.len() - word.trim_end_matches(')').len();
+    &word[..word.len() - at_end.min(closed.saturating_sub(opened))]
 }
 
 /// Words of the shell that end an argument.
@@ -215,7 +252,8 @@ fn assignment(word: &str) -> Option<(String, String)> {
 /// without end.
 const LONGEST_WORD: usize = 1 << 16;
 
-/// A word with the variables in it replaced; unset variables stay. `None` if it becomes longer than `LONGEST_WORD`.
+/// A word with the variables and the arithmetic in it replaced; what has no value stays. `None` if it becomes longer than
+/// `LONGEST_WORD`.
 fn substituted(word: &str, variables: &BTreeMap<String, String>) -> Option<String> {
     let mut text = word.to_string();
     // The longest names first: $GPUS is not the beginning of $GPUS_PER_NODE.
@@ -228,7 +266,7 @@ fn substituted(word: &str, variables: &BTreeMap<String, String>) -> Option<Strin
             text = text.replace(&written, value);
         }
     }
-    Some(with_defaults(&text))
+    Some(arithmetic::evaluated(&with_defaults(&text), variables))
 }
 
 /// `${NAME:-value}` of a variable that is not set is its value.

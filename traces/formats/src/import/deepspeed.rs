@@ -1,5 +1,6 @@
 //! The JSON configuration of DeepSpeed.
 
+use super::keys::Keys;
 use super::tables::Tables;
 use super::{Imported, Importer, Request, even, offload_undivided, shard, stages};
 use crate::export::JSON_COMMENT;
@@ -12,6 +13,29 @@ use trainwright_spec::sourced::Sourced;
 
 /// DeepSpeed.
 pub struct DeepSpeed;
+
+/// The keys that decide the choices of a plan.
+const KEYS: Keys = &[
+    ("mesh.tensor", "tensor_parallel.autotp_size"),
+    ("mesh.context", "sequence_parallel_size"),
+    ("context_scheme", "sequence_parallel_size"),
+    ("mesh.pipeline", "pipeline.stages"),
+    ("mesh.shard", "zero_optimization.mics_shard_size"),
+    ("data_sharding", "zero_optimization.stage"),
+    ("data.reshard", "zero_optimization.stage"),
+    ("micro_batch", "train_micro_batch_size_per_gpu"),
+    ("job.global_batch", "train_batch_size"),
+    ("job.global_batch", "train_micro_batch_size_per_gpu"),
+    ("job.precision", "bf16.enabled"),
+    ("job.precision", "fp16.enabled"),
+    ("job.optimizer", "optimizer.type"),
+    ("offload.optimizer_fraction", "zero_optimization.offload_optimizer.ratio"),
+    ("offload.optimizer", "zero_optimization.offload_optimizer.device"),
+    ("offload.gradients", "zero_optimization.offload_optimizer.device"),
+    ("offload.parameters", "zero_optimization.offload_param.device"),
+    ("offload", "activation_checkpointing.cpu_checkpointing"),
+    ("offload", "zero_optimization.offload_optimizer.device"),
+];
 
 impl Importer for DeepSpeed {
     fn name(&self) -> &'static str {
@@ -35,7 +59,7 @@ impl Importer for DeepSpeed {
         batch(&tables, request, &mut plan)?;
         state(&tables, request, &mut plan)?;
         zero(&tables, request, &mut plan)?;
-        Ok(Imported { plan, unread: tables.unread(), assumed: tables.assumed() })
+        Ok(tables.imported(plan, KEYS))
     }
 }
 
@@ -105,20 +129,32 @@ fn batch(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
     Ok(())
 }
 
-fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    let [bf16, fp16] = ["bf16.enabled", "fp16.enabled"].map(|key| tables.is_auto(key));
-    if bf16 || fp16 {
-        let taken = if bf16 { "bf16" } else { "fp16" };
-        tables.assume(&format!("{taken}.enabled"), "true");
+/// The keys that choose a precision of 16 bits.
+const PRECISIONS: [(&str, Precision); 2] =
+    [("bf16.enabled", Precision::Bf16), ("fp16.enabled", Precision::Fp16)];
+
+fn precision(tables: &Tables, request: &Request) -> Result<Precision, SpecError> {
+    let [bf16, fp16] = PRECISIONS.map(|(key, _)| tables.flag(key));
+    match (bf16?, fp16?) {
+        (true, true) => Err(request.bad("bf16.enabled", true, "fp16.enabled is true too: only one may be")),
+        (true, false) => Ok(Precision::Bf16),
+        (false, true) => Ok(Precision::Fp16),
+        (false, false) => match PRECISIONS.iter().find(|(key, _)| tables.is_auto(key)) {
+            Some((key, precision)) => {
+                tables.assume(key, true);
+                Ok(*precision)
+            }
+            None => Ok(Precision::Fp32),
+        },
     }
-    plan.job.precision = match (tables.flag("bf16.enabled")?, tables.flag("fp16.enabled")?) {
-        (true, _) => Precision::Bf16,
-        (_, true) => Precision::Fp16,
-        _ if bf16 => Precision::Bf16,
-        _ if fp16 => Precision::Fp16,
-        _ => Precision::Fp32,
-    };
+}
+
+fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    plan.job.precision = precision(tables, request)?;
+    let undivided = tables.zero_stage("zero_optimization.stage")?.unwrap_or(0) == 0;
     let gradients = match tables.text("data_types.grad_accum_dtype")?.as_deref() {
+        // bf16 alone, and only without ZeRO, is not added up in its own precision.
+        None if plan.job.precision == Precision::Bf16 && undivided => Some(Precision::Fp32),
         None => None,
         Some("fp32") => Some(Precision::Fp32),
         Some("fp16") => Some(Precision::Fp16),
@@ -132,11 +168,15 @@ fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
     let momentum = tables.number("optimizer.params.momentum")?.unwrap_or(0.0);
     let kind = tables.text("optimizer.type")?.unwrap_or_else(|| "AdamW".into());
     plan.job.optimizer = match kind.to_lowercase().as_str() {
-        "adam" | "onebitadam" | "zerooneadam" => "adam".into(),
+        "adam" => "adam".into(),
         "adamw" => "adamw".into(),
-        "lamb" | "onebitlamb" => "lamb".into(),
+        "lamb" => "lamb".into(),
         "sgd" if momentum > 0.0 => "momentum".into(),
         "sgd" => "sgd".into(),
+        "onebitadam" | "onebitlamb" | "zerooneadam" => {
+            let allowed = "Adam, AdamW, Lamb or SGD: plans do not have compressed gradients";
+            return Err(request.bad_text("optimizer.type", &kind, allowed));
+        }
         _ => return Err(request.bad_text("optimizer.type", &kind, "Adam, AdamW, Lamb or SGD")),
     };
     Ok(())
@@ -144,16 +184,15 @@ fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
 
 fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
     let key = |name: &str| format!("zero_optimization.{name}");
-    let stage = tables.count(&key("stage"), RANKS.or_zero())?.unwrap_or(0);
+    let stage = tables.zero_stage(&key("stage"))?.unwrap_or(0);
     let groups =
         tables.count(&key("mics_shard_size"), RANKS)?.filter(|size| *size < plan.mesh.weight_copies());
     let scheme = match stage {
         0 => "none",
         1 => "zero1",
         2 => "zero2",
-        3 if groups.is_some() => "hsdp",
-        3 => "zero3",
-        other => return Err(request.bad(&key("stage"), other, "0, 1, 2 or 3")),
+        _ if groups.is_some() => "hsdp",
+        _ => "zero3",
     };
     shard(plan, scheme);
     plan.mesh.shard = groups;

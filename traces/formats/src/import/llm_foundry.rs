@@ -1,5 +1,6 @@
 //! The YAML of llm-foundry's `train.py`.
 
+use super::keys::Keys;
 use super::tables::Tables;
 use super::{Imported, Importer, Request, even, named, shard, stages};
 use serde_json::Value;
@@ -15,6 +16,18 @@ use trainwright_spec::program::Place;
 
 /// llm-foundry.
 pub struct LlmFoundry;
+
+/// The keys that decide the choices of a plan.
+const KEYS: Keys = &[
+    ("data_sharding", "fsdp_config.sharding_strategy"),
+    ("mesh.shard", "fsdp_config.sharding_strategy"),
+    ("micro_batch", "device_train_microbatch_size"),
+    ("job.global_batch", "global_train_batch_size"),
+    ("job.sequence", "max_seq_len"),
+    ("job.precision", "precision"),
+    ("job.optimizer", "optimizer.name"),
+    ("offload", "fsdp_config.activation_cpu_offload"),
+];
 
 impl Importer for LlmFoundry {
     fn name(&self) -> &'static str {
@@ -43,7 +56,7 @@ impl Importer for LlmFoundry {
         plan.mesh.data = request.data_ranks(1, "ranks")?;
         job(&tables, request, &mut plan)?;
         state(&tables, request, &mut plan)?;
-        Ok(Imported { plan, unread: tables.unread(), assumed: tables.assumed() })
+        Ok(tables.imported(plan, KEYS))
     }
 }
 

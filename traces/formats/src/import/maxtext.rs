@@ -1,6 +1,7 @@
 //! The YAML of MaxText over its `base.yml`, or values by `--set`.
 
 use super::arguments::quoted;
+use super::keys::Keys;
 use super::tables::Tables;
 use super::{Imported, Importer, Request, even, named, shard, stages};
 use crate::export::MAXTEXT_MODELS;
@@ -17,6 +18,30 @@ use trainwright_spec::program::Place;
 
 /// MaxText.
 pub struct MaxText;
+
+/// The keys that decide the choices of a plan.
+const KEYS: Keys = &[
+    ("mesh.tensor", "ici_tensor_parallelism"),
+    ("mesh.tensor", "ici_tensor_sequence_parallelism"),
+    ("mesh.context", "ici_context_parallelism"),
+    ("mesh.pipeline", "ici_pipeline_parallelism"),
+    ("mesh.pipeline", "dcn_pipeline_parallelism"),
+    ("mesh.expert", "ici_expert_parallelism"),
+    ("mesh.expert", "dcn_expert_parallelism"),
+    ("sequence_parallel", "ici_tensor_sequence_parallelism"),
+    ("context_scheme", "context_parallel_strategy"),
+    ("schedule", "num_pipeline_repeats"),
+    ("schedule", "num_pipeline_microbatches"),
+    ("virtual_stages", "num_pipeline_repeats"),
+    ("job.global_batch", "per_device_batch_size"),
+    ("job.sequence", "max_target_length"),
+    ("job.precision", "quantization"),
+    ("job.precision", "dtype"),
+    ("job.optimizer", "opt_type"),
+    ("offload.parameters", "parameter_memory_host_offload"),
+    ("offload", "optimizer_memory_host_offload"),
+    ("offload", "parameter_memory_host_offload"),
+];
 
 /// The axes of its mesh that a plan has, and those that share the weights as `fsdp` does.
 const AXES: [&str; 9] = [
@@ -56,7 +81,7 @@ impl Importer for MaxText {
         mesh(&tables, request, &mut plan)?;
         batch(&tables, request, &mut plan)?;
         state(&tables, request, &mut plan)?;
-        Ok(Imported { plan, unread: tables.unread(), assumed: tables.assumed() })
+        Ok(tables.imported(plan, KEYS))
     }
 }
 
@@ -71,7 +96,13 @@ fn model(tables: &Tables, request: &Request) -> Result<Model, SpecError> {
     }
     let Some(name) = name else { return described.expect("there is no name").map(named) };
     match MAXTEXT_MODELS.iter().find(|(_, other)| *other == name) {
-        Some((known, _)) => resized(tables, request, preset::preset(known)?),
+        Some((known, _)) => {
+            let first = MAXTEXT_MODELS.iter().find(|(preset, _)| preset == known).map(|(_, first)| *first);
+            if let Some(first) = first.filter(|first| *first != name) {
+                tables.assume("model_name", format!("{first}, which differs in rotary positions alone"));
+            }
+            resized(tables, request, preset::preset(known)?)
+        }
         None => {
             let known: Vec<&str> = MAXTEXT_MODELS.iter().map(|(_, other)| *other).collect();
             let allowed = format!("known are {}; others by --model", known.join(", "));

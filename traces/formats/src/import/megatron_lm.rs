@@ -5,8 +5,10 @@ mod stages;
 mod state;
 
 use super::arguments::{Arguments, quoted};
+use super::keys::Keys;
 use super::{Imported, Importer, Request, megatron_yaml};
 use crate::export::fields::has_experts;
+use state::Fsdp;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::{dispatcher, flexible};
 use trainwright_spec::limits::{BUCKET, LAYERS, MULTIPLE, RANKS, SEQUENCES, TOKENS};
@@ -48,8 +50,58 @@ fn is_yaml(text: &str) -> bool {
         && lines().any(|line| line.ends_with(':') || line.contains(": "))
 }
 
+/// Arguments that Megatron-LM refuses beside each other.
+const EXCLUSIVE: &[(&str, &str)] = &[
+    ("--bf16", "--fp16"),
+    ("--swiglu", "--squared-relu"),
+    ("--swiglu", "--quick-geglu"),
+    ("--use-torch-fsdp2", "--use-megatron-fsdp"),
+    ("--use-torch-fsdp2", "--use-custom-fsdp"),
+    ("--use-torch-fsdp2", "--use-distributed-optimizer"),
+    ("--use-torch-fsdp2", "--fp16"),
+];
+
+/// The arguments that decide the choices of a plan.
+const KEYS: Keys = &[
+    ("mesh.tensor", "--tensor-model-parallel-size"),
+    ("mesh.pipeline", "--pipeline-model-parallel-size"),
+    ("mesh.context_inner", "--hierarchical-context-parallel-sizes"),
+    ("mesh.context", "--context-parallel-size"),
+    ("mesh.expert_inner", "--moe-token-dispatcher-type"),
+    ("mesh.expert_tensor", "--expert-tensor-parallel-size"),
+    ("mesh.expert", "--expert-model-parallel-size"),
+    ("mesh.shard", "--num-distributed-optimizer-instances"),
+    ("sequence_parallel", "--sequence-parallel"),
+    ("context_scheme", "--cp-comm-type"),
+    ("schedule", "--num-virtual-stages-per-pipeline-rank"),
+    ("schedule", "--num-layers-per-virtual-pipeline-stage"),
+    ("stages", "--recompute-modules"),
+    ("data_sharding", "--data-parallel-sharding-strategy"),
+    ("data_sharding", "--use-torch-fsdp2"),
+    ("data_sharding", "--use-distributed-optimizer"),
+    ("experts.capacity_factor", "--moe-expert-capacity-factor"),
+    ("experts.dispatcher", "--moe-token-dispatcher-type"),
+    ("micro_batch", "--micro-batch-size"),
+    ("job.global_batch", "--global-batch-size"),
+    ("job.sequence", "--seq-length"),
+    ("job.precision", "--fp8-format"),
+    ("job.precision", "--fp4-format"),
+    ("job.precision", "--bf16"),
+    ("job.precision", "--fp16"),
+    ("job.optimizer", "--optimizer"),
+    ("state", "--use-precision-aware-optimizer"),
+    ("offload.optimizer_fraction", "--optimizer-offload-fraction"),
+    ("offload.activation_blocks", "--cpu-offloading-num-layers"),
+    ("offload.activations", "--cpu-offloading-num-layers"),
+    ("offload", "--optimizer-cpu-offload"),
+    ("offload", "--cpu-offloading-num-layers"),
+    ("stack.attention", "--flash-attention-version"),
+    ("stack.overlap_tensor_pieces", "--tp-comm-overlap"),
+];
+
 /// The plan of Megatron's arguments, whatever file they were in.
 pub fn read(request: &Request, given: &Arguments) -> Result<Imported, SpecError> {
+    given.exclude(EXCLUSIVE)?;
     let model = model::read(request, given)?;
     let in_file = given.optional_count("--seq-length", TOKENS)?;
     let sequence = request.sequence.or(in_file);
@@ -61,7 +113,7 @@ pub fn read(request: &Request, given: &Arguments) -> Result<Imported, SpecError>
     experts(given, request, &mut plan)?;
     stack(given, request, &mut plan)?;
     state::read(given, request, &mut plan)?;
-    Ok(Imported { plan, unread: given.unread(), assumed: given.assumed() })
+    Ok(given.imported(plan, KEYS))
 }
 
 fn mesh(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
@@ -186,9 +238,13 @@ fn stack(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Sp
     stack.overlap_tensor_pieces = given.has("--tp-comm-overlap");
     stack.overlap_gradient_reduction = given.has("--overlap-grad-reduce");
     let gathers = given.has("--overlap-param-gather");
-    // Nothing is gathered where nothing is divided.
-    if given.has("--use-distributed-optimizer") || given.has("--use-megatron-fsdp") {
-        stack.overlap_weight_gather = gathers;
+    match state::fsdp(given) {
+        // Its hooks gather and reduce beside the layers, whatever these flags say.
+        Fsdp::Torch => (stack.overlap_gradient_reduction, stack.overlap_weight_gather) = (true, true),
+        Fsdp::Megatron => stack.overlap_weight_gather = gathers,
+        // Nothing is gathered where nothing is divided.
+        Fsdp::None if given.has("--use-distributed-optimizer") => stack.overlap_weight_gather = gathers,
+        Fsdp::None => {}
     }
     if let Some(size) = given.optional_count("--ddp-bucket-size", BUCKET)? {
         stack.bucket_parameters = sourced(size, "--ddp-bucket-size");

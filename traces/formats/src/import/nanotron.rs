@@ -1,5 +1,6 @@
 //! The YAML of nanotron's `run_train.py`.
 
+use super::keys::Keys;
 use super::tables::Tables;
 use super::{Imported, Importer, Request, even, named, shard, stages};
 use serde_json::Value;
@@ -11,6 +12,22 @@ use trainwright_spec::precision::Precision;
 
 /// nanotron.
 pub struct Nanotron;
+
+/// The keys that decide the choices of a plan.
+const KEYS: Keys = &[
+    ("mesh.tensor", "parallelism.tp"),
+    ("mesh.pipeline", "parallelism.pp"),
+    ("mesh.context", "parallelism.context_parallel_size"),
+    ("mesh.expert", "parallelism.expert_parallel_size"),
+    ("sequence_parallel", "parallelism.tp_mode"),
+    ("schedule", "parallelism.pp_engine"),
+    ("data_sharding", "optimizer.zero_stage"),
+    ("micro_batch", "tokens.micro_batch_size"),
+    ("job.global_batch", "tokens.batch_accumulation_per_replica"),
+    ("job.sequence", "tokens.sequence_length"),
+    ("job.precision", "model.dtype"),
+    ("job.optimizer", "optimizer.optimizer_factory.name"),
+];
 
 impl Importer for Nanotron {
     fn name(&self) -> &'static str {
@@ -39,7 +56,7 @@ impl Importer for Nanotron {
         let mut plan = request.blank(model, sequence);
         mesh(&tables, request, &mut plan)?;
         job(&tables, request, &mut plan)?;
-        Ok(Imported { plan, unread: tables.unread(), assumed: tables.assumed() })
+        Ok(tables.imported(plan, KEYS))
     }
 }
 

@@ -1,12 +1,15 @@
 //! Nested tables of a JSON or TOML file.
 
-use super::Request;
 use super::arguments::quoted;
+use super::keys::{FileKey, Keys, shortened};
+use super::unique::Unique;
+use super::{Imported, Request};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::limits::Count;
+use trainwright_spec::plan::Plan;
 
 /// A file's tables; keys are named by their path, `zero_optimization.stage`.
 pub struct Tables<'a> {
@@ -17,12 +20,13 @@ pub struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    /// Reads JSON.
+    /// Reads JSON in which no key stands twice in a table.
     ///
     /// # Errors
     /// `Syntax` with line and column.
     pub fn from_json(request: &'a Request<'a>) -> Result<Self, SpecError> {
-        Self::new(request, serde_json::from_str(request.text).map_err(|error| error.to_string()))
+        let root: Result<Unique, serde_json::Error> = serde_json::from_str(request.text);
+        Self::new(request, root.map(|Unique(root)| root).map_err(|error| error.to_string()))
     }
 
     /// Reads YAML, of which the last key counts where one stands twice.
@@ -67,8 +71,11 @@ impl<'a> Tables<'a> {
     /// The value at a path; `None` if there is none, `null`, or an `auto` that another program fills in.
     pub fn get(&self, path: &str) -> Option<&Value> {
         self.read.borrow_mut().insert(path.into());
-        let found = path.split('.').try_fold(&self.root, |table, key| table.get(key))?;
-        (!found.is_null() && found != "auto").then_some(found)
+        self.at(path).filter(|found| !found.is_null() && *found != "auto")
+    }
+
+    fn at(&self, path: &str) -> Option<&Value> {
+        path.split('.').try_fold(&self.root, |table, key| table.get(key))
     }
 
     /// With `${path}` and `${.key}` replaced by what stands there, as OmegaConf does; others stay.
@@ -80,7 +87,7 @@ impl<'a> Tables<'a> {
 
     /// Whether another program fills the value in.
     pub fn is_auto(&self, path: &str) -> bool {
-        path.split('.').try_fold(&self.root, |table, key| table.get(key)).is_some_and(|value| value == "auto")
+        self.at(path).is_some_and(|value| value == "auto")
     }
 
     /// A number of things, between the limits of `count`.
@@ -113,6 +120,18 @@ impl<'a> Tables<'a> {
         Ok(self.read(path, "true or false should stand here", Value::as_bool)?.unwrap_or(false))
     }
 
+    /// A stage of ZeRO, 0 to 3.
+    ///
+    /// # Errors
+    /// `BadValue` if it is none.
+    pub fn zero_stage(&self, path: &str) -> Result<Option<usize>, SpecError> {
+        let Some(value) = self.get(path) else { return Ok(None) };
+        let stage = value.as_f64().filter(|stage| [0.0, 1.0, 2.0, 3.0].contains(stage));
+        let shown = || if value.is_string() { quoted(&value.to_string()) } else { value.to_string() };
+        let bad = || self.request.bad(path, shown(), "0, 1, 2 or 3");
+        stage.map(|stage| Some(stage as usize)).ok_or_else(bad)
+    }
+
     /// A text.
     ///
     /// # Errors
@@ -142,13 +161,19 @@ impl<'a> Tables<'a> {
         self.assumed.borrow_mut().push(format!("{path} = {}", value.to_string()));
     }
 
-    /// What was taken for paths that are left open.
-    pub fn assumed(&self) -> Vec<String> {
-        self.assumed.borrow().clone()
+    /// The plan of the tables, with what was read and taken, and the paths of `keys`.
+    pub fn imported(&self, plan: Plan, keys: Keys) -> Imported {
+        let key = |(choice, key): &(&'static str, &'static str)| FileKey {
+            choice,
+            key,
+            value: self.at(key).and_then(shown),
+        };
+        let keys = keys.iter().map(key).collect();
+        Imported { plan, unread: self.unread(), assumed: self.assumed.borrow().clone(), keys }
     }
 
     /// Paths that were not read.
-    pub fn unread(&self) -> Vec<String> {
+    fn unread(&self) -> Vec<String> {
         let mut unread = Vec::new();
         self.leaves(&mut |path, _| {
             let read = self.read.borrow();
@@ -158,6 +183,15 @@ impl<'a> Tables<'a> {
             }
         });
         unread
+    }
+}
+
+/// A value as messages show it; `None` if it says nothing.
+fn shown(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => (!text.is_empty()).then(|| quoted(&shortened(text))),
+        other => Some(shortened(&other.to_string())),
     }
 }
 

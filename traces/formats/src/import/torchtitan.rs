@@ -3,8 +3,9 @@
 mod python;
 
 use super::arguments::quoted;
+use super::keys::Keys;
 use super::tables::Tables;
-use super::{Imported, Importer, Request, stages};
+use super::{Imported, Importer, Request, fuse_shared_attention, stages};
 use crate::export::{FLAVORS, NO_LIMIT, SCHEDULES as NAMES};
 use serde_json::Value;
 use trainwright_spec::data::Reshard;
@@ -16,10 +17,43 @@ use trainwright_spec::plan::{Piece, Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Place;
 use trainwright_spec::schedule::{Custom, SCHEDULES, Schedule, text};
-use trainwright_spec::stack::AttentionKernel;
 
 /// torchtitan.
 pub struct TorchTitan;
+
+/// The keys that decide the choices of a plan. Its data scheme is refused for the schedule alone.
+const KEYS: Keys = &[
+    ("mesh.tensor", "parallelism.tensor_parallel_degree"),
+    ("mesh.pipeline", "parallelism.pipeline_parallel_degree"),
+    ("mesh.context", "parallelism.context_parallel_degree"),
+    ("mesh.expert_inner", "parallelism.expert_parallel_comm_backend"),
+    ("mesh.expert_tensor", "parallelism.expert_tensor_parallel_degree"),
+    ("mesh.expert", "parallelism.expert_parallel_degree"),
+    ("mesh.shard", "parallelism.data_parallel_shard_degree"),
+    ("sequence_parallel", "parallelism.tensor_parallel_degree"),
+    ("context_scheme", "parallelism.context_parallel_rotate_method"),
+    ("stack.attention", "parallelism.context_parallel_degree"),
+    ("stack.overlap_tensor_pieces", "parallelism.enable_async_tensor_parallel"),
+    ("schedule", SCHEDULE_CSV),
+    ("schedule", SCHEDULE),
+    ("data_sharding", SCHEDULE_CSV),
+    ("data_sharding", SCHEDULE),
+    ("data.reshard", "parallelism.fsdp_reshard_after_forward"),
+    ("experts.dispatcher", "parallelism.expert_parallel_comm_backend"),
+    ("micro_batch", "parallelism.pipeline_parallel_microbatch_size"),
+    ("job.global_batch", "training.global_batch_size"),
+    ("job.global_batch", "training.local_batch_size"),
+    ("job.sequence", "training.seq_len"),
+    ("job.gradient_clipping", "training.max_norm"),
+    ("job.precision", "model.converters"),
+    ("job.precision", "training.mixed_precision_param"),
+    ("offload", "training.enable_cpu_offload"),
+];
+
+const SCHEDULE: &str = "parallelism.pipeline_parallel_schedule";
+const SCHEDULE_CSV: &str = "parallelism.pipeline_parallel_schedule_csv";
+const PARTS: &str = "parallelism.module_fqns_per_model_part";
+const SPLIT_POINTS: &str = "parallelism.pipeline_parallel_split_points";
 
 impl Importer for TorchTitan {
     fn name(&self) -> &'static str {
@@ -56,7 +90,7 @@ impl Importer for TorchTitan {
         }
         pipeline(&tables, request, &mut plan)?;
         experts(&tables, &mut plan)?;
-        Ok(Imported { plan, unread: tables.unread(), assumed: tables.assumed() })
+        Ok(tables.imported(plan, KEYS))
     }
 }
 
@@ -93,8 +127,7 @@ fn mesh(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     plan.stack.overlap_tensor_backward |= plan.stack.overlap_tensor_pieces;
     tables.flag("compile.enable")?;
     if plan.mesh.context > 1 {
-        // Its context parallelism runs the fused kernels of scaled_dot_product_attention.
-        plan.stack.attention = AttentionKernel::Flash2;
+        fuse_shared_attention(plan);
     }
     let method = tables.text("parallelism.context_parallel_rotate_method")?;
     plan.context_scheme = match method.as_deref() {
@@ -194,10 +227,9 @@ fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecEr
 }
 
 fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    let name = tables.text("parallelism.pipeline_parallel_schedule")?.unwrap_or_else(|| "1F1B".into());
-    let file = tables.text("parallelism.pipeline_parallel_schedule_csv")?.filter(|file| !file.is_empty());
-    let parts = tables.get("parallelism.module_fqns_per_model_part").and_then(Value::as_array).cloned();
-    let (p, blocks) = (plan.mesh.pipeline, plan.model.layers());
+    let name = tables.text(SCHEDULE)?.unwrap_or_else(|| "1F1B".into());
+    let file = tables.text(SCHEDULE_CSV)?.filter(|file| !file.is_empty());
+    let p = plan.mesh.pipeline;
     if p > 1 {
         let known = NAMES.iter().find(|(_, other)| *other == name);
         if let Some(file) = &file {
@@ -206,14 +238,10 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
             plan.schedule = (*ours).into();
         } else {
             let names: Vec<&str> = NAMES.iter().map(|(_, other)| *other).collect();
-            let key = "parallelism.pipeline_parallel_schedule";
-            return Err(request.bad_text(key, &name, format!("one of {}", names.join(", "))));
+            return Err(request.bad_text(SCHEDULE, &name, format!("one of {}", names.join(", "))));
         }
     }
-    let counts = match parts {
-        Some(parts) if p > 1 => parts.iter().map(blocks_of).collect(),
-        _ => shares(tables, request, plan, blocks)?,
-    };
+    let counts = counts(tables, request, plan)?;
     plan.virtual_stages = (counts.len() / p).max(1);
     if let ScheduleChoice::Actions(custom) = &plan.schedule {
         let shape = plan.pipeline_shape();
@@ -258,13 +286,66 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
 
 /// The schedule in the CSV that `file` names.
 fn of_table(request: &Request, file: &str) -> Result<ScheduleChoice, SpecError> {
-    let key = "parallelism.pipeline_parallel_schedule_csv";
     let Some(text) = &request.schedule else {
-        return Err(request.bad_text(key, file, "give that file by --schedule-csv"));
+        return Err(request.bad_text(SCHEDULE_CSV, file, "give that file by --schedule-csv"));
     };
     let custom = Custom::new(text::read_csv(text, file)?);
-    let custom = custom.map_err(|fault| request.bad_text(key, file, fault.to_string()))?;
+    let custom = custom.map_err(|fault| request.bad_text(SCHEDULE_CSV, file, fault.to_string()))?;
     Ok(ScheduleChoice::Actions(Box::new(custom)))
+}
+
+/// The blocks of each stage: by lists of modules, by the modules that begin stages, or in equal shares.
+fn counts(tables: &Tables, request: &Request, plan: &Plan) -> Result<Vec<usize>, SpecError> {
+    let blocks = plan.model.layers();
+    let parts = tables.get(PARTS).and_then(Value::as_array);
+    let points = tables.get(SPLIT_POINTS).map(names).filter(|points| !points.is_empty());
+    let (key, counts) = match (parts, points) {
+        _ if plan.mesh.pipeline == 1 => return shares(tables, request, plan, blocks),
+        (Some(parts), _) => (PARTS, parts.iter().map(blocks_of).collect()),
+        (None, Some(points)) => (SPLIT_POINTS, between(&points, request, blocks)?),
+        (None, None) => return shares(tables, request, plan, blocks),
+    };
+    let placed: usize = counts.iter().sum();
+    if placed != blocks {
+        return Err(request.bad(key, format!("of {placed} blocks"), format!("the model has {blocks}")));
+    }
+    match counts.len().is_multiple_of(plan.mesh.pipeline) {
+        true => Ok(counts),
+        false => {
+            let value = format!("of {} stages", counts.len());
+            Err(request.bad(key, value, format!("a multiple of the {} pipeline ranks", plan.mesh.pipeline)))
+        }
+    }
+}
+
+/// The names of a list, or of a text with commas, as on the command line; what is none stays as it is written.
+fn names(value: &Value) -> Vec<String> {
+    let name = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_string);
+    match value {
+        Value::Array(values) => values.iter().map(name).collect(),
+        value => {
+            let names = name(value);
+            names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(String::from).collect()
+        }
+    }
+}
+
+/// The blocks of the stages that begin with the embedding and then with each of these layers.
+fn between(points: &[String], request: &Request, blocks: usize) -> Result<Vec<usize>, SpecError> {
+    let mut starts = vec![0];
+    for (index, point) in points.iter().enumerate() {
+        let layer = point.strip_prefix("layers.").and_then(|layer| layer.parse::<usize>().ok());
+        let rises = |layer: &usize| index == 0 || *layer > starts[index];
+        match layer.filter(|layer| *layer < blocks).filter(rises) {
+            Some(layer) => starts.push(layer),
+            None => {
+                let allowed = format!("layers in their order, from layers.0 to layers.{}", blocks - 1);
+                return Err(request.bad_text(SPLIT_POINTS, point, allowed));
+            }
+        }
+    }
+    let ends = starts.iter().skip(1).chain([&blocks]);
+    Ok(starts.iter().zip(ends).map(|(start, end)| end - start).collect())
 }
 
 /// Blocks among the names of a stage's modules.

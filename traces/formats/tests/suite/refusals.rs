@@ -8,6 +8,7 @@ use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Mask;
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
+use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 
 /// A plan of a model of the catalog with stages of these sizes, on as many nodes of eight GPUs as it needs.
@@ -210,6 +211,71 @@ fn gemma_2_is_refused_and_windows_are_listed() {
     two.model.blocks[0].count = 16;
     two.model.blocks.push(other);
     assert!(faults(&two, "megatron-lm").contains("in one window only"));
+}
+
+/// One norm over all heads of queries or keys, or norms behind each part, are not what `--qk-layernorm` and
+/// `--normalization` make.
+#[test]
+fn megatron_has_no_norms_over_all_heads() {
+    for (name, layers, reasons) in [
+        ("olmo-2-7b", 32, &["norms behind attention", "over all heads"][..]),
+        ("minimax-m2.5", 62, &["over all heads"]),
+    ] {
+        let plan = plan_of(name, Mesh::new(1, 1, 8), &[layers]);
+        let why = faults(&plan, "megatron-lm");
+        assert!(why.starts_with("model.blocks: ") && why.lines().count() == 1, "{name}: {why}");
+        for reason in reasons {
+            assert!(why.contains(reason), "{name}: {why}");
+        }
+    }
+}
+
+/// A window that is shorter than the sequences is in some of MaxText's configurations only.
+#[test]
+fn maxtext_has_windows_by_name_alone() {
+    let check = |name: &str, layers: usize, sequence: usize, refused: bool| {
+        let mut plan = plan_of(name, Mesh::new(1, 1, 8), &[layers]);
+        plan.job.sequence = sequence;
+        let why = faults(&plan, "maxtext");
+        assert_eq!(why.contains("windows"), refused, "{name} of {sequence}: {why}");
+        assert_eq!(why.starts_with("model.blocks: "), refused, "{name} of {sequence}: {why}");
+    };
+    check("phi-3-mini", 32, 4096, true);
+    check("phi-3-mini", 32, 1024, false);
+    check("mistral-7b", 32, 8192, true);
+    check("mistral-7b", 32, 4096, false);
+    check("gemma-2-27b", 46, 8192, false);
+    check("gpt-oss-20b", 24, 8192, false);
+}
+
+/// DeepSpeed without ZeRO adds gradients up in fp32 for bf16, and in fp16 for fp16; it refuses all else.
+#[test]
+fn deepspeed_adds_gradients_up_as_it_can() {
+    let check = |scheme: &str, precision: Precision, gradients: Precision, written: &str| {
+        let mut plan = Plan { data_sharding: scheme.into(), ..plain() };
+        plan.job.precision = precision;
+        plan.state.gradients = Some(gradients);
+        check_lines(&text(&plan, "deepspeed"), &[&format!("\"grad_accum_dtype\": \"{written}\"")]);
+        assert_eq!(faults(&plan, "deepspeed"), "");
+        let told = exported(&plan, "deepspeed").omissions;
+        let told = told.iter().any(|omission| omission.fields[0].0 == "state.gradients");
+        assert_eq!(told, gradients.name() != written, "{scheme} {precision} {gradients}");
+    };
+    check("none", Precision::Fp16, Precision::Fp32, "fp16");
+    check("none", Precision::Fp16, Precision::Fp16, "fp16");
+    check("none", Precision::Bf16, Precision::Bf16, "fp32");
+    check("none", Precision::Bf16, Precision::Fp32, "fp32");
+    check("zero1", Precision::Fp16, Precision::Fp32, "fp32");
+    check("zero1", Precision::Bf16, Precision::Bf16, "bf16");
+}
+
+/// torchtitan's gpt-oss is read; nothing has checked a file of it.
+#[test]
+fn flavors_that_are_read_alone_are_said() {
+    let plan = plan_of("gpt-oss-20b", Mesh::new(1, 1, 8), &[24]);
+    for tool in ["torchtitan", "torchtitan-python"] {
+        assert!(faults(&plan, tool).contains("its flavor is read, not written"), "{}", faults(&plan, tool));
+    }
 }
 
 /// Without a number of cores a task is bound to one of them; without a time it ends when the site says.

@@ -6,7 +6,8 @@ use crate::export::coverage::Coverage;
 use serde_json::{Map, Value, json};
 use trainwright_spec::model::{Activation, Block, Experts, Mask, Mlp, Model, Norm, Position, preset};
 
-/// Models of the catalog that MaxText has a configuration of, `maxtext/configs/models` of version 0.2.5.
+/// Models of the catalog that MaxText has a configuration of, `maxtext/configs/models` of version 0.2.5. Of several with
+/// one shape, which differ in the scaling of rotary positions, the first is written.
 pub(crate) const MODELS: &[(&str, &str)] = &[
     ("deepseek-v2", "deepseek2-236b"),
     ("deepseek-v3", "deepseek3-671b"),
@@ -20,7 +21,10 @@ pub(crate) const MODELS: &[(&str, &str)] = &[
     ("llama-2-13b", "llama2-13b"),
     ("llama-2-70b", "llama2-70b"),
     ("llama-3-8b", "llama3-8b"),
+    ("llama-3-8b", "llama3.1-8b"),
     ("llama-3-70b", "llama3-70b"),
+    ("llama-3-70b", "llama3.1-70b"),
+    ("llama-3-70b", "llama3.3-70b"),
     ("llama-3-405b", "llama3.1-405b"),
     ("mistral-7b", "mistral-7b"),
     ("mixtral-8x7b", "mixtral-8x7b"),
@@ -33,6 +37,9 @@ pub(crate) const MODELS: &[(&str, &str)] = &[
 
 /// Those whose vocabulary is not the published one, with it.
 const PADDED: &[(&str, usize)] = &[("gemma-7b", 256_128), ("gemma2-27b", 256_128), ("gpt3-175b", 50_304)];
+
+/// Those whose blocks have windows of attention.
+const WINDOWED: &[&str] = &["gemma2-27b", "gpt-oss-20b", "gpt-oss-120b"];
 
 /// The name in MaxText of the catalog's model with this shape.
 fn name_of(model: &Model) -> Option<&'static str> {
@@ -53,6 +60,9 @@ pub fn settings(request: &Request, coverage: &mut Coverage, table: &mut Map<Stri
         }
         if let Some((_, vocabulary)) = PADDED.iter().find(|(padded, _)| *padded == name) {
             coverage.remark(format!("the vocabulary of {name} is padded to {vocabulary}"));
+        }
+        if has_windows(request) && !WINDOWED.contains(&name) {
+            coverage.refuse("model.blocks", "its configuration has no windows of attention");
         }
         match request.details().rope_scaling {
             RopeScaling::Llama { factor: 8.0 } => drop(table.insert("rope_type".into(), json!("llama3.1"))),
@@ -86,10 +96,6 @@ pub fn settings(request: &Request, coverage: &mut Coverage, table: &mut Map<Stri
     if let RopeScaling::Llama { .. } = request.details().rope_scaling {
         set("rope_type", json!("llama3.1"));
     }
-    if let Mask::Window(window) = attention.mask {
-        set("attention_type", json!("local_sliding"));
-        set("sliding_window_size", json!(window));
-    }
     let mlp = match &block.mlp {
         Mlp::Dense(mlp) => mlp,
         Mlp::Experts(experts) => &experts.expert,
@@ -106,6 +112,13 @@ pub fn settings(request: &Request, coverage: &mut Coverage, table: &mut Map<Stri
         set("num_experts", json!(experts.count));
         set("num_experts_per_tok", json!(experts.per_token));
     }
+}
+
+/// Whether a window is shorter than the sequences, so that it changes what is trained.
+fn has_windows(request: &Request) -> bool {
+    let sequence = request.plan.job.sequence;
+    let masks = request.plan.model.blocks.iter().map(|run| run.block.attention.mask);
+    masks.into_iter().any(|mask| matches!(mask, Mask::Window(window) if window < sequence))
 }
 
 fn experts_of(block: &Block) -> Option<&Experts> {
@@ -140,7 +153,8 @@ fn lacking(request: &Request) -> Vec<&'static str> {
         (attention.value_head_dim == attention.head_dim, "values as wide as keys"),
         (!attention.qkv_bias && !attention.output_bias && !mlp.bias, "products without biases"),
         (attention.rotary && attention.rotary_head_dim.is_none(), "rotary positions of whole heads"),
-        (attention.mask != Mask::Full, "causal attention"),
+        (!model.blocks.iter().any(|run| run.block.attention.mask == Mask::Full), "causal attention"),
+        (!has_windows(request), "attention without windows in these blocks"),
         (mlp.gated || mlp.activation != Activation::SquaredRelu, "no squared ReLU"),
         (model.embedding.position == Position::Rotary, "rotary positions"),
         (model.embedding.norm.is_none() && model.embedding.width.is_none(), "plain embeddings"),

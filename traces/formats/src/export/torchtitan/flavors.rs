@@ -19,6 +19,8 @@ pub struct Flavor {
     pub second: bool,
     /// Whether version 0.2 runs it in a pipeline.
     pub second_pipeline: bool,
+    /// Whether plans of it are written; others are read alone.
+    pub written: bool,
 }
 
 const LLAMA: RopeScaling = RopeScaling::Llama { factor: 8.0 };
@@ -31,8 +33,17 @@ const DEEPSEEK: RopeScaling = RopeScaling::Yarn(Yarn {
     mscale_all_dim: 1.0,
 });
 
+const GPT_OSS: RopeScaling = RopeScaling::Yarn(Yarn {
+    factor: 32.0,
+    original: 4096,
+    beta_fast: 32.0,
+    beta_slow: 1.0,
+    mscale: 1.0,
+    mscale_all_dim: 0.0,
+});
+
 const fn flavor(preset: &'static str, name: (&'static str, &'static str), scaling: RopeScaling) -> Flavor {
-    Flavor { preset, name, rotary_base: None, scaling, second: true, second_pipeline: true }
+    Flavor { preset, name, rotary_base: None, scaling, second: true, second_pipeline: true, written: true }
 }
 
 /// Those of versions 0.2.2 and 0.3.0, `torchtitan/models/*/__init__.py`.
@@ -44,6 +55,8 @@ pub static FLAVORS: &[Flavor] = &[
     flavor("llama-3-405b", ("llama3", "405B"), LLAMA),
     flavor("deepseek-v2", ("deepseek_v3", "236B"), DEEPSEEK),
     flavor("deepseek-v3", ("deepseek_v3", "671B"), DEEPSEEK),
+    Flavor { written: false, ..flavor("gpt-oss-20b", ("gpt_oss", "20b"), GPT_OSS) },
+    Flavor { written: false, ..flavor("gpt-oss-120b", ("gpt_oss", "120b"), GPT_OSS) },
     Flavor { second_pipeline: false, ..flavor("qwen3-8b", ("qwen3", "8B"), RopeScaling::None) },
     Flavor { second_pipeline: false, ..flavor("qwen3-32b", ("qwen3", "32B"), RopeScaling::None) },
     Flavor { second_pipeline: false, ..flavor("qwen3-30b-a3b", ("qwen3", "30B-A3B"), RopeScaling::None) },
@@ -54,8 +67,21 @@ pub static FLAVORS: &[Flavor] = &[
     },
 ];
 
-/// The flavor whose catalog model has the shape of this one.
+/// The flavor that is written for the shape of this model.
 pub fn of_shape(model: &Model) -> Option<&'static Flavor> {
+    known(model).filter(|flavor| flavor.written)
+}
+
+/// Why there is none.
+pub fn lacking(model: &Model) -> &'static str {
+    match known(model) {
+        Some(Flavor { written: false, .. }) => "its flavor is read, not written",
+        _ => "torchtitan has no flavor of this shape: one of this name is needed in its registry",
+    }
+}
+
+/// The flavor whose catalog model has the shape of this one.
+fn known(model: &Model) -> Option<&'static Flavor> {
     let equal = |flavor: &&Flavor| {
         let known = preset::preset(flavor.preset);
         known.is_ok_and(|known| Model { name: model.name.clone(), ..known } == *model)

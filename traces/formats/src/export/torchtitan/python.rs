@@ -49,10 +49,7 @@ impl Exporter for TorchTitanPython {
             coverage.express(&["model"]);
             positions(request, flavor, coverage);
         } else {
-            coverage.omit(
-                "model",
-                "torchtitan has no flavor of this shape: one of this name is needed in its registry",
-            );
+            coverage.omit("model", flavors::lacking(&plan.model));
         }
         let (module, kind) = flavor.map_or(("llama3", plan.model.name.as_str()), |flavor| flavor.name);
         let checkpoint = checkpoint(super::checkpoint(plan, coverage), coverage);

@@ -37,6 +37,14 @@ fn counts(given: &Arguments, request: &Request, plan: &Plan) -> Result<Vec<usize
     let layout = "--pipeline-model-parallel-layout";
     if let Some(text) = given.text(layout) {
         let counts = layout_counts(text).map_err(|allowed| request.bad_text(layout, text, allowed))?;
+        let placed: usize = counts.iter().sum();
+        if placed != blocks {
+            return Err(request.bad(
+                layout,
+                format!("of {placed} blocks"),
+                format!("the model has {blocks}"),
+            ));
+        }
         return match counts.len().is_multiple_of(p) && !counts.is_empty() {
             true => Ok(counts),
             false => {

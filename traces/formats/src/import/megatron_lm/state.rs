@@ -24,27 +24,71 @@ fn sharding(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
         return Err(request.bad("--num-distributed-optimizer-instances", sets, allowed));
     }
     plan.mesh.shard = (sets > 1).then_some(copies / sets);
-    let strategy = given.text("--data-parallel-sharding-strategy").unwrap_or("optim_grads_params");
+    let strategy = given.text("--data-parallel-sharding-strategy");
     let distributed = given.has("--use-distributed-optimizer");
-    let fsdp = given.has("--use-megatron-fsdp");
+    let keeps = given.has("--torch-fsdp2-no-reshard-after-forward");
     given.has("--ckpt-format");
-    let scheme = match (fsdp, strategy) {
-        (false, _) if distributed => "zero1",
-        (false, _) | (true, "no_shard") => "none",
-        (true, "optim") => "zero1",
-        (true, "optim_grads") => "zero2",
-        (true, "optim_grads_params") if sets > 1 => "hsdp",
-        (true, "optim_grads_params") => "fsdp",
-        (true, other) => {
-            return Err(request.bad_text(
-                "--data-parallel-sharding-strategy",
-                other,
-                "no_shard, optim, optim_grads or optim_grads_params",
-            ));
+    let fsdp = fsdp(given);
+    if fsdp == Fsdp::Torch && (plan.mesh.pipeline > 1 || plan.mesh.expert > 1) {
+        let allowed = "Megatron-LM has it without pipeline and expert parallelism";
+        return Err(request.bad("--use-torch-fsdp2", "given", allowed));
+    }
+    let scheme = match fsdp {
+        Fsdp::None if distributed => "zero1",
+        Fsdp::None => "none",
+        Fsdp::Torch if keeps => "zero2-fsdp",
+        Fsdp::Torch => "fsdp",
+        Fsdp::Megatron => {
+            if strategy.is_none() {
+                given.assume("--data-parallel-sharding-strategy", NO_STRATEGY);
+            }
+            of_strategy(strategy.unwrap_or(NO_STRATEGY), sets, request)?
         }
     };
     shard(plan, scheme);
     Ok(())
+}
+
+/// The code that divides parameters, gradients and optimizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fsdp {
+    /// None; the distributed optimizer may divide its state.
+    None,
+    /// PyTorch's `fully_shard`.
+    Torch,
+    /// Megatron's own, with a strategy.
+    Megatron,
+}
+
+/// The flags of each; the second name of Megatron's was the first one.
+const FSDP: &[(&str, Fsdp)] = &[
+    ("--use-torch-fsdp2", Fsdp::Torch),
+    ("--use-megatron-fsdp", Fsdp::Megatron),
+    ("--use-custom-fsdp", Fsdp::Megatron),
+];
+
+/// The code that the flags choose.
+pub fn fsdp(given: &Arguments) -> Fsdp {
+    FSDP.iter().find(|(flag, _)| given.has(flag)).map_or(Fsdp::None, |(_, fsdp)| *fsdp)
+}
+
+/// What Megatron-FSDP does without a strategy.
+const NO_STRATEGY: &str = "no_shard";
+
+/// The scheme of a strategy of Megatron-FSDP with `sets` copies of the state.
+fn of_strategy(strategy: &str, sets: usize, request: &Request) -> Result<&'static str, SpecError> {
+    match strategy {
+        "no_shard" => Ok("none"),
+        "optim" => Ok("zero1"),
+        "optim_grads" => Ok("zero2"),
+        "optim_grads_params" if sets > 1 => Ok("hsdp"),
+        "optim_grads_params" => Ok("fsdp"),
+        other => Err(request.bad_text(
+            "--data-parallel-sharding-strategy",
+            other,
+            "no_shard, optim, optim_grads or optim_grads_params",
+        )),
+    }
 }
 
 fn precision(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
