@@ -2,6 +2,7 @@
 
 mod adapters;
 pub mod calibration;
+pub mod configuration;
 pub mod data;
 pub mod fleet;
 pub mod launched;

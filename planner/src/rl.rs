@@ -144,13 +144,17 @@ fn splits(question: &RlQuestion, mode: Mode) -> Vec<[usize; 2]> {
     if !mode.splits_gpus() {
         return vec![[all, all]];
     }
-    let node = question.cluster.node.gpus.value;
-    let unit = if question.cluster.nodes > 1 { node } else { 1 };
-    let counts = (1..).map(|count| count * unit).take_while(|gpus| *gpus < all);
-    let possible =
-        counts.filter(|gpus| unit > 1 || (gpus.is_power_of_two() && (all - gpus).is_power_of_two()));
     let wanted = |gpus: &usize| question.pins.generation.is_none_or(|pinned| pinned == *gpus);
+    let possible = generation_gpus(&question.cluster);
     possible.filter(wanted).map(|generation| [all - generation, generation]).collect()
+}
+
+/// The GPUs that generation may have to itself: whole nodes, and of one node powers of two that leave one.
+pub fn generation_gpus(cluster: &Cluster) -> impl Iterator<Item = usize> {
+    let all = cluster.gpus();
+    let unit = if cluster.nodes > 1 { cluster.node.gpus.value } else { 1 };
+    let counts = (1..).map(move |count| count * unit).take_while(move |gpus| *gpus < all);
+    counts.filter(move |gpus| cluster.nodes > 1 || (gpus.is_power_of_two() && (all - gpus).is_power_of_two()))
 }
 
 fn plan_mode(question: &RlQuestion, mode: Mode) -> RlVerdict {

@@ -132,6 +132,23 @@ fn a_limit_that_is_not_reached_changes_nothing() {
     }
 }
 
+/// The first plans of a search with a limit are found by weaker bounds than those that it has at its end.
+#[test]
+fn a_limit_that_is_not_reached_proves_no_less() {
+    for (model, blocks, cluster) in [
+        ("llama-3-8b", 8, "dgx-h100:2"),
+        ("mixtral-8x7b", 8, "dgx-h100:4"),
+        ("gpt3-13b", 12, "l40s-8-ethernet:2"),
+    ] {
+        let question = question(model, blocks, cluster, Breadth::Auto);
+        let [without, with] = [None, LONG].map(|time| match stopped(&question, time, usize::MAX).0 {
+            Verdict::Found(found) => found.search.bound.unwrap(),
+            other => panic!("{other:?}"),
+        });
+        assert!(with >= without * (1.0 - 1e-9), "{model}: {with} with a limit, {without} without");
+    }
+}
+
 #[test]
 fn a_limit_that_is_over_at_once_has_no_plan_but_one_of_zero_has() {
     let question = question("llama-3-8b", 8, "dgx-h100:2", Breadth::Auto);

@@ -39,16 +39,16 @@ pub struct KernelArguments {
     #[arg(long, value_name = "GPUS,TOKENS,HIDDEN,TOPK", group = "call", value_parser = sizes::<4>, requires = "cluster", allow_hyphen_values = true)]
     pub exchange: Option<[usize; 4]>,
     /// Tokens of each sequence that are in the cache before a prefill
-    #[arg(long, value_name = "TOKENS", default_value = "0", requires = "prefill")]
+    #[arg(long, value_name = "TOKENS", default_value = "0")]
     pub history: u32,
     /// The last tokens that a query of attention sees [default: all]
     #[arg(long, value_name = "TOKENS", value_parser = size, allow_hyphen_values = true)]
     pub window: Option<usize>,
     /// GPUs that share each expert
-    #[arg(long, value_name = "N", default_value = "1", value_parser = size, requires = "experts", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = size, allow_hyphen_values = true)]
     pub tp: usize,
     /// GPUs that the experts are distributed over
-    #[arg(long, value_name = "N", default_value = "1", value_parser = size, requires = "experts", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = size, allow_hyphen_values = true)]
     pub ep: usize,
     /// Number format of operands, or of the cache in attention
     #[arg(long, value_name = "FORMAT", default_value = "bf16", value_parser = format)]

@@ -113,7 +113,7 @@ fn samples(text: &str) -> Result<usize, String> {
 }
 
 fn slowness(text: &str) -> Option<f64> {
-    text.parse().ok().filter(|factor: &f64| *factor > 0.0 && *factor <= SLOWEST)
+    text.parse().ok().filter(|factor: &f64| (1.0..=SLOWEST).contains(factor))
 }
 
 fn slow_part(text: &str) -> Result<SlowPart, String> {
@@ -122,7 +122,7 @@ fn slow_part(text: &str) -> Result<SlowPart, String> {
         let share = share.parse().ok().filter(|share: &f64| (0.0..=1.0).contains(share))?;
         Some(SlowPart { share, slowness: slowness(factor)? })
     };
-    read().ok_or_else(|| "it must be a share from 0 to 1 and a factor, as 0.005x1.1".into())
+    read().ok_or_else(|| "it must be a share from 0 to 1 and a factor of 1 or more, as 0.005x1.1".into())
 }
 
 fn slow_rank(text: &str) -> Result<SlowRank, String> {
@@ -131,5 +131,5 @@ fn slow_rank(text: &str) -> Result<SlowRank, String> {
         let rank = rank.parse().ok().filter(|rank| *rank <= MOST)?;
         Some(SlowRank { rank, slowness: slowness(factor)? })
     };
-    read().ok_or_else(|| "it must be a rank and a factor, as 12=1.3".into())
+    read().ok_or_else(|| "it must be a rank and a factor of 1 or more, as 12=1.3".into())
 }

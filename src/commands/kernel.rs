@@ -24,6 +24,7 @@ pub fn run(arguments: &KernelArguments) -> Result<Outcome, CliError> {
         (Some(cluster), _) => Chip::of(cluster),
         (None, gpu) => Chip::new(gpu.as_ref().expect("either is required")),
     };
+    check_companions(arguments)?;
     let call = call(arguments)?;
     if let Some(name) = &arguments.library
         && !Library::all().iter().any(|library| &library.name == name)
@@ -69,6 +70,7 @@ fn call(arguments: &KernelArguments) -> Result<Call, CliError> {
         return Ok(Call::Product(Product { m, n, k, operands }));
     }
     if let Some([batch, heads, kv_heads, head_dim, history]) = arguments.decode {
+        check_heads("--decode", heads, kv_heads)?;
         return Ok(Call::Decode(Decode {
             batch,
             heads,
@@ -80,6 +82,7 @@ fn call(arguments: &KernelArguments) -> Result<Call, CliError> {
         }));
     }
     if let Some([batch, heads, kv_heads, head_dim, queries]) = arguments.prefill {
+        check_heads("--prefill", heads, kv_heads)?;
         let history = arguments.history as usize;
         let (value_head_dim, math, cache) = (head_dim, operands.units, operands);
         return Ok(Call::Prefill(Prefill {
@@ -107,6 +110,14 @@ fn call(arguments: &KernelArguments) -> Result<Call, CliError> {
             ));
         }
         let (tensor_parallel, expert_parallel) = (arguments.tp, arguments.ep);
+        for (argument, parts, whole, what) in [
+            ("--ep", expert_parallel, experts, "experts"),
+            ("--tp", tensor_parallel, inner, "columns of an expert"),
+        ] {
+            if !whole.is_multiple_of(parts) {
+                return Err(refuse(argument, parts, format!("it must divide the {whole} {what}")));
+            }
+        }
         return Ok(Call::Experts(Experts {
             tokens,
             hidden,
@@ -126,4 +137,32 @@ fn call(arguments: &KernelArguments) -> Result<Call, CliError> {
     }
     let [gpus, tokens, hidden, chosen] = arguments.exchange.expect("one of the calls is required");
     Ok(Call::Exchange(Exchange { gpus, tokens, hidden, chosen, element: operands }))
+}
+
+/// Refuses arguments that the call does not read. (Of arguments that exclude each other, clap does not require any.)
+fn check_companions(arguments: &KernelArguments) -> Result<(), CliError> {
+    let attends = arguments.decode.is_some() || arguments.prefill.is_some();
+    let companions = [
+        ("--history", arguments.history as usize, 0, arguments.prefill.is_some(), "`--prefill`"),
+        ("--window", arguments.window.unwrap_or(0), 0, attends, "`--decode` or `--prefill`"),
+        ("--tp", arguments.tp, 1, arguments.experts.is_some(), "`--experts`"),
+        ("--ep", arguments.ep, 1, arguments.experts.is_some(), "`--experts`"),
+    ];
+    for (argument, value, usual, is_read, of) in companions {
+        if value != usual && !is_read {
+            return Err(refuse(argument, value, format!("it goes with {of}")));
+        }
+    }
+    Ok(())
+}
+
+/// Each head of keys and values serves the same number of query heads.
+fn check_heads(argument: &'static str, heads: usize, kv_heads: usize) -> Result<(), CliError> {
+    match heads.is_multiple_of(kv_heads) {
+        true => Ok(()),
+        false => {
+            let allowed = format!("heads of keys and values divide the {heads} query heads");
+            Err(refuse(argument, kv_heads, allowed))
+        }
+    }
 }

@@ -5,7 +5,8 @@ use crate::error::{CliError, Outcome, refuse};
 use crate::inputs::calibration;
 use crate::render::{json, rl as page};
 use crate::{inputs, output};
-use trainwright_planner::rl::{RlPins, RlQuestion, fewest_gpus, plan_rl};
+use trainwright_planner::rl::{RlPins, RlQuestion, fewest_gpus, generation_gpus, plan_rl};
+use trainwright_spec::cluster::Cluster;
 use trainwright_spec::rl::{Controller, Mode, ResponseLengths, RlJob};
 use trainwright_spec::serving::Engine;
 use trainwright_spec::stack::Stack;
@@ -60,6 +61,7 @@ fn question(arguments: &RlArguments) -> Result<RlQuestion, CliError> {
             format!("a step has {samples} answers"),
         ));
     }
+    check_generation(arguments.engine_gpus, &cluster)?;
     let stack =
         Stack::from_name(&arguments.stack).map_err(|error| CliError::of_input(Some("--stack"), error))?;
     let engine =
@@ -114,4 +116,27 @@ fn modes(arguments: &RlArguments) -> Vec<Mode> {
         (RlMode::Async, Mode::Async { staleness: arguments.staleness }),
     ];
     all.into_iter().filter(|(mode, _)| asked.contains(mode)).map(|(_, mode)| mode).collect()
+}
+
+/// Refuses GPUs of generation that no division of the cluster leaves.
+fn check_generation(wanted: Option<usize>, cluster: &Cluster) -> Result<(), CliError> {
+    let Some(wanted) = wanted.filter(|wanted| generation_gpus(cluster).all(|gpus| gpus != *wanted)) else {
+        return Ok(());
+    };
+    let allowed = match cluster.nodes {
+        1 => {
+            let counts: Vec<String> = generation_gpus(cluster).map(|gpus| gpus.to_string()).collect();
+            match counts.is_empty() {
+                true => "one GPU can't be divided between training and generation".to_owned(),
+                false => {
+                    format!("of {} GPUs in one node generation has {}", cluster.gpus(), counts.join(" or "))
+                }
+            }
+        }
+        nodes => {
+            let node = cluster.node.gpus.value;
+            format!("generation has whole nodes of {node} GPUs, 1 to {} of {nodes}", nodes - 1)
+        }
+    };
+    Err(refuse("--engine-gpus", wanted, allowed))
 }

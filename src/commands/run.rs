@@ -38,6 +38,9 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     }
     let plan = inputs::plan(&supervised::plan(attempt, &arguments.plan), &[], None)?;
     check(&arguments.optimizer, &plan)?;
+    if attempt.is_none_or(|attempt| attempt == 0) {
+        check_drill(arguments, &plan)?;
+    }
     let (tokens, validation) = inputs::data::data(&arguments.data, &plan)?;
     let transport = arguments.transport.or(arguments.launch.then_some(TransportChoice::Tcp));
     let place = inputs::launched::place(inputs::launched::transport(transport))?;
@@ -72,6 +75,10 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     let print = |text: &str| if silent { Ok(()) } else { output::print(text) };
     print(&training::title(&plan, &tokens, &settings))?;
     let leads = place.as_ref().is_none_or(|place| place.rank == 0);
+    let is_first = attempt.is_none_or(|attempt| attempt == 0);
+    if let Some(remark) = inputs::configuration::remark(&plan.model).filter(|_| leads && is_first) {
+        output::remark(&remark);
+    }
     let mut expected = Expected::of(arguments, &plan)?;
     let forecast = expected.as_ref().map(Expected::step_time);
     expected.as_ref().map_or(Ok(()), |expected| print(&expected.line(&plan)))?;
@@ -229,6 +236,9 @@ fn check(arguments: &OptimizerArguments, plan: &Plan) -> Result<(), CliError> {
         let allowed = format!("it is at most --learning-rate, {learning_rate}");
         return Err(refuse("--final-learning-rate", final_learning_rate, allowed));
     }
+    if let Some(cooldown) = arguments.cooldown.filter(|_| arguments.rate_schedule.name != "wsd") {
+        return Err(refuse("--cooldown", cooldown, "it goes with `--rate-schedule wsd`"));
+    }
     match arguments.clip {
         Some(norm) if !plan.job.gradient_clipping => {
             let allowed = "the plan's job has `gradient_clipping = false`: set it to true, or leave this out";
@@ -236,4 +246,22 @@ fn check(arguments: &OptimizerArguments, plan: &Plan) -> Result<(), CliError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses a fault that no rank or no step has.
+fn check_drill(arguments: &RunArguments, plan: &Plan) -> Result<(), CliError> {
+    let Some(drill) = arguments.drill else { return Ok(()) };
+    let ranks = plan.mesh.ranks();
+    if drill.rank >= ranks {
+        return Err(refuse(
+            "--drill",
+            format!("rank {}", drill.rank),
+            format!("the plan has {ranks} ranks, from 0 on"),
+        ));
+    }
+    if drill.step > arguments.steps {
+        let allowed = format!("the run has {} steps, from 1 on", arguments.steps);
+        return Err(refuse("--drill", format!("step {}", drill.step), allowed));
+    }
+    Ok(())
 }

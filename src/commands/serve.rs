@@ -106,6 +106,9 @@ fn plan(arguments: &ServeArguments, model: &Model, cluster: &Cluster) -> Result<
         );
         return Err(refuse("--tensor", arguments.tensor, allowed));
     }
+    if !model.shares_heads(arguments.tensor) {
+        return Err(refuse("--tensor", arguments.tensor, shared_heads(model)));
+    }
     if arguments.pipeline > model.layers() {
         return Err(refuse(
             "--pipeline",
@@ -126,6 +129,13 @@ fn plan(arguments: &ServeArguments, model: &Model, cluster: &Cluster) -> Result<
         ));
     }
     Ok(plan)
+}
+
+/// Which tensor ranks an engine has for the heads of a model.
+fn shared_heads(model: &Model) -> String {
+    let fits: Vec<String> =
+        (1..=64).filter(|ranks| model.shares_heads(*ranks)).map(|ranks| ranks.to_string()).collect();
+    format!("ranks have the same number of heads: {}", fits.join(", "))
 }
 
 /// What is asked of the instance, and what became of it in a real service where a trace says so.

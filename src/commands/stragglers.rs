@@ -1,10 +1,11 @@
 //! `stragglers`: a step with slow GPUs and jitter.
 
 use crate::arguments::StragglersArguments;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, Outcome, refuse};
 use crate::progress::Bar;
 use crate::render::stragglers::{Answer, csv, json, page};
 use crate::{inputs, output};
+use std::collections::BTreeSet;
 use trainwright_whatif::stragglers::{Noise, Sampling, stragglers};
 
 /// Runs the command.
@@ -20,6 +21,9 @@ pub fn run(arguments: &StragglersArguments) -> Result<Outcome, CliError> {
         slow_part: arguments.slow,
         slow_ranks: arguments.slow_rank.clone(),
     };
+    if let Some(twice) = repeated(arguments) {
+        return Err(refuse("--slow-rank", twice, "each rank is given once"));
+    }
     if noise == Noise::default() {
         return Err(CliError::NoAnswer {
             reason: "nothing makes a difference: give --jitter, --network-jitter, --gpu-jitter, --slow or --slow-rank"
@@ -42,4 +46,10 @@ pub fn run(arguments: &StragglersArguments) -> Result<Outcome, CliError> {
         output::print(&page(&answer))?;
     }
     Ok(Outcome::Done)
+}
+
+/// A rank that is given more than once.
+fn repeated(arguments: &StragglersArguments) -> Option<usize> {
+    let mut seen = BTreeSet::new();
+    arguments.slow_rank.iter().map(|slow| slow.rank).find(|rank| !seen.insert(*rank))
 }

@@ -55,6 +55,11 @@ fn bad_input_is_one_line() {
     };
     check("--mean-response 9000", "`--mean-response` is 9000; it should be at most the 512 of --response");
     check("--algorithm grop", "grpo");
+    check("--engine-gpus 3", "of 8 GPUs in one node generation has 4");
+    let two = QUESTION.replace("dgx-h100", "dgx-h100:2");
+    let ran = folder.run(&format!("{two} --engine-gpus 4"));
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    assert!(ran.stderr.contains("generation has whole nodes of 8 GPUs, 1 to 1 of 2"), "{}", ran.stderr);
     check("--engine vlm-v1", "vllm-v1");
     check("--stack megatron-cor", "megatron-core");
     check("--mini-batches 100", "a step has 32 answers");

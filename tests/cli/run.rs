@@ -182,3 +182,47 @@ fn a_process_that_dies_ends_the_others_with_its_rank() {
     assert_eq!(first.wait().unwrap().code(), Some(1), "{error}");
     assert!(error.contains("rank 1 is gone"), "{error}");
 }
+
+/// Arguments that would do nothing.
+#[test]
+fn a_run_refuses_what_it_would_ignore() {
+    let folder = Folder::new();
+    folder.write("plan.toml", &tiny_plan().to_toml());
+    folder.write("text", &"the quick brown fox ".repeat(20));
+    for (rest, expected) in [
+        ("--cooldown 1", "`--cooldown` is 1; it goes with `--rate-schedule wsd`"),
+        ("--drill death:2:1:0", "`--drill` is rank 2; the plan has 2 ranks, from 0 on"),
+        ("--drill nan:0:3:0", "`--drill` is step 3; the run has 2 steps, from 1 on"),
+    ] {
+        let ran = folder.run(&format!("run plan.toml --steps 2 --data text {rest}"));
+        assert_eq!((ran.code, ran.stderr.lines().count()), (2, 1), "{rest}: {}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{rest}: {}", ran.stderr);
+    }
+}
+
+/// A plan has no place for what a configuration says beyond sizes; a run that leaves it out says so.
+#[test]
+fn a_run_says_what_it_leaves_out_of_a_configuration() {
+    let folder = Folder::new();
+    let config = |more: &str| {
+        format!(
+            r#"{{"model_type": "llama", "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2,
+            "num_hidden_layers": 2, "intermediate_size": 24, "vocab_size": 256{more}}}"#
+        )
+    };
+    let mut plan = tiny_plan();
+    let path = folder.path("config.json");
+    plan.model = from_hugging_face(&config(""), &path.display().to_string()).unwrap();
+    folder.write("plan.toml", &plan.to_toml());
+    folder.write("text", &"the quick brown fox ".repeat(20));
+    for (more, expected) in [
+        ("", ""),
+        (r#", "rope_scaling": {"type": "linear", "factor": 4.0}"#, "the executor does not scale positions"),
+    ] {
+        folder.write("config.json", &config(more));
+        let ran = folder.run("run plan.toml --steps 1 --data text");
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), usize::from(!expected.is_empty()), "{}", ran.stderr);
+    }
+}

@@ -86,6 +86,8 @@ const ANSWERS: &[(i32, &str)] = &[
         "run tiny.toml --data text --steps 2 --save ck --save-every 2 --metrics run.jsonl --validate-every 2 --validation-fraction 0.5 --sample-prompt abc --sample-every 2 --sample-tokens 3",
     ),
     (0, "curves run.jsonl"),
+    (0, "run tiny.toml --data text --steps 2 --metrics unvalidated.jsonl"),
+    (0, "curves unvalidated.jsonl"),
     (0, "generate --checkpoint ck --prompt abc --tokens 3 --logits"),
     (0, "validate tiny.toml --steps 3"),
     (0, "validate tiny.toml --steps 3 --rounds 2"),

@@ -106,6 +106,10 @@ fn what_serve_cannot_do_is_one_line() {
     check("--model llama-3-8b --batch 1 --tensor 16", "it needs 16 GPUs, the cluster has 8");
     check("--model llama-3-8b --batch 1 --tensor 4 --expert 3", "it must divide the 4 ranks of a stage");
     check("--model llama-3-8b --batch 1 --pipeline 64 --tensor 1", "GPUs, the cluster has 8");
+    check(
+        "--model llama-3-8b --batch 1 --tensor 3",
+        "ranks have the same number of heads: 1, 2, 4, 8, 16, 32",
+    );
     check("--model t5-small --batch 1", "an encoder-decoder is not served yet");
     check("--model llama-3-8b --batch 1 --engine vlm-v1", "vllm-v1");
     check("--model llama-3-8b --batch 1 --weights posit", "known formats are");
@@ -150,8 +154,26 @@ fn a_kernel_and_a_row_of_its_table_have_the_same_time() {
         (1e3 * answer["time_s"].as_f64().unwrap() / predicted - 1.0).abs() < 1e-4,
         "{answer} {predicted}"
     );
-    let ran = folder.run("kernel --gpu h100-80gb-sxm --gemm 16,0,8192");
-    assert_eq!((ran.code, ran.stderr.lines().count()), (2, 1), "{}", ran.stderr);
+}
+
+#[test]
+fn kernels_that_cannot_exist_are_one_line() {
+    let folder = Folder::new();
+    for (rest, expected) in [
+        ("--gemm 16,0,8192", "a whole number from 1"),
+        ("--gemm 1,1,1 --window 3", "`--window` is 3; it goes with `--decode` or `--prefill`"),
+        ("--gemm 1,1,1 --history 7", "it goes with `--prefill`"),
+        ("--decode 64,32,8,128,4096 --tp 8", "it goes with `--experts`"),
+        ("--decode 64,8,32,128,4096", "heads of keys and values divide the 8 query heads"),
+        ("--prefill 1,32,5,128,4096", "heads of keys and values divide the 32 query heads"),
+        ("--experts 256,7168,2048,256,8 --ep 512", "it must divide the 256 experts"),
+        ("--experts 256,7168,2048,256,8 --tp 7", "it must divide the 2048 columns of an expert"),
+        ("--experts 256,7168,2048,8,9", "a token goes to at most all 8 experts"),
+    ] {
+        let ran = folder.run(&format!("kernel --gpu h100-80gb-sxm {rest}"));
+        assert_eq!((ran.code, ran.stderr.lines().count()), (2, 1), "{rest}: {}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{rest}: {}", ran.stderr);
+    }
 }
 
 #[test]

@@ -222,6 +222,9 @@ fn slow_ranks_are_waited_for() {
     check("", "nothing makes a difference: give --jitter");
     check("--slow-rank 8=2", "rank 8 is slow, but the plan has ranks 0 to 7");
     check("--slow 2x2", "it must be a share from 0 to 1 and a factor");
+    check("--slow 0.1x0.5", "a factor of 1 or more");
+    check("--slow-rank 3=0.5", "a factor of 1 or more");
+    check("--slow-rank 3=1.2 --slow-rank 3=1.5", "`--slow-rank` is 3; each rank is given once");
     check("--jitter -1", "error: ");
 }
 

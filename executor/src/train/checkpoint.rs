@@ -11,6 +11,7 @@ mod tensors;
 pub(crate) use content::content;
 pub use folder::{abandon_checkpoints, last_checkpoint};
 pub(crate) use folder::{last_folder, prepare, sweep};
+pub use hugging_face::untrained;
 pub(crate) use saving::{Inventory, Saver};
 pub(crate) use source::Beginning;
 pub use tensors::tensor_names;

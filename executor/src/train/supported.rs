@@ -372,7 +372,7 @@ fn experts(plan: &Plan, experts: &Experts) -> Result<(), RunError> {
         (
             routing.capacity_factor.is_none(),
             "experts.capacity_factor",
-            format!("{:?}", routing.capacity_factor),
+            routing.capacity_factor.unwrap_or_default().to_string(),
             "it drops no token: leave it out",
         ),
         (experts.shared.is_none(), key, "with shared experts".into(), "it has routed experts only"),

@@ -300,9 +300,35 @@ impl SearchSpace<'_> {
                 break;
             }
         }
+        if let (true, Some(best)) = (explored.ended, kept.first()) {
+            self.tighten(&mut explored.seen[..known.len()], goal, Seconds::from(*best));
+        }
         explored.bound_of_rest = self.bound_of_rest(&heap, &unbounded);
         explored.bound = explored.bound_so_far();
         Ok(explored)
+    }
+
+    /// Bounds candidates that were solved before this search as it bounds its own: the first plans of a search with a time limit are
+    /// found by bounds in closed form, and one of these would be the bound of the whole search.
+    fn tighten(&self, seeds: &mut [Seen], goal: &Goal, best: Seconds) {
+        let is_open = |seed: &&mut Seen| seed.bound < best && goal.is_tight(&seed.candidate);
+        let open: Vec<&mut Seen> = seeds.iter_mut().filter(is_open).collect();
+        open.into_par_iter().for_each_init(
+            || self.any_plan(),
+            |plan, seed| {
+                if (goal.out_of_time)() {
+                    return;
+                }
+                seed.candidate.apply_to(plan);
+                let outlook = self.model().outlook(&seed.candidate);
+                let most = best / outlook.time;
+                let mut bound = self.bounds.tight(&seed.candidate, plan, Some(most));
+                if bound < most && goal.bounds_whole_blocks(&seed.candidate) {
+                    bound = bound.max(self.bounds.whole_blocks(&seed.candidate, plan, Some(most)));
+                }
+                seed.bound = seed.bound.max(outlook.expected(bound));
+            },
+        );
     }
 
     /// A time that no plan of what is left is expected to be below.

@@ -149,7 +149,7 @@ impl SearchSpace<'_> {
             let steps = open.into_par_iter().map(|walk| self.look_around(walk, most, out_of_time));
             work += steps.collect::<Result<Vec<usize>, PlannerError>>()?.into_iter().sum::<usize>();
         }
-        // Where ranks wait for the data axis, neighbours with low bounds are not the fast ones: the fastest plans look at all.
+        // Where ranks wait for the data axis, neighbours with low bounds are not the fast ones: the fastest plans look at more of them.
         let mut work = 0;
         while work < WORK_OF_FASTEST && !out_of_time() {
             for walk in &walks {

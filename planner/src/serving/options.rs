@@ -128,16 +128,9 @@ fn degrees(model: &Model, cluster: &Cluster, gpus: usize) -> Vec<[usize; 4]> {
         Mlp::Experts(experts) => Some(experts.count),
         Mlp::Dense(_) => None,
     });
-    let shares_heads = |tensor: usize| {
-        model.blocks.iter().all(|run| {
-            let attention = &run.block.attention;
-            let [heads, kv] = [attention.heads, attention.kv_heads];
-            heads.is_multiple_of(tensor) && (kv.is_multiple_of(tensor) || tensor.is_multiple_of(kv))
-        })
-    };
     let mut found = Vec::new();
     let divisors = |of: usize| (1..=of).filter(move |divisor| of.is_multiple_of(*divisor));
-    for tensor in divisors(gpus).filter(|tensor| *tensor <= of_node && shares_heads(*tensor)) {
+    for tensor in divisors(gpus).filter(|tensor| *tensor <= of_node && model.shares_heads(*tensor)) {
         for attention_data in divisors(gpus / tensor).filter(|data| *data == 1 || experts.is_some()) {
             let pipeline = gpus / tensor / attention_data;
             if pipeline > model.layers() {

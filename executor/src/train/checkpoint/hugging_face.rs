@@ -80,22 +80,35 @@ pub(crate) fn check(folder: &Path, model: &Model) -> Result<(), CheckpointError>
     }
     let config: Value =
         serde_json::from_str(&text).map_err(|error| CheckpointError::damaged(&path, error))?;
-    let rotates = Family::of(model) == Family::Llama;
-    if let Some(scaling) = config.get("rope_scaling").filter(|scaling| rotates && !scaling.is_null()) {
-        return differs("rope_scaling", scaling.to_string(), "the executor does not scale positions".into());
-    }
-    let kind = config.get("rope_parameters").and_then(|table| table.get("rope_type")).and_then(Value::as_str);
-    if let Some(kind) = kind.filter(|kind| rotates && *kind != "default") {
-        let allowed = "the executor does not scale positions: it has `default`".into();
-        return differs("rope_parameters.rope_type", kind.into(), allowed);
-    }
-    match config.get("activation_function").and_then(Value::as_str) {
-        Some(name @ "gelu") if !rotates => {
-            differs("activation_function", name.into(), "the executor computes `gelu_new`, by tanh".into())
-        }
-        _ => Ok(()),
+    match untrained(&config, model) {
+        Some((key, value, allowed)) => differs(key, value, allowed.into()),
+        None => Ok(()),
     }
 }
+
+/// The first key of a model's configuration by which the executor computes something else: the key, its value and why. A
+/// `Model` has none of them.
+pub fn untrained(config: &Value, model: &Model) -> Option<(&'static str, String, &'static str)> {
+    if Family::of(model) == Family::Llama {
+        let scaling = config.get("rope_scaling").filter(|scaling| !scaling.is_null());
+        let scaling = scaling.map(|scaling| ("rope_scaling", scaling.to_string(), NO_SCALING));
+        let kind = config.get("rope_parameters").and_then(|table| table.get("rope_type"));
+        let kind = kind.and_then(Value::as_str).filter(|kind| *kind != "default");
+        return scaling.or(kind.map(|kind| ("rope_parameters.rope_type", kind.into(), NO_SCALING)));
+    }
+    let layers = "scale_attn_by_inverse_layer_idx";
+    match config.get("activation_function").and_then(Value::as_str) {
+        Some("gelu") => {
+            Some(("activation_function", "gelu".into(), "the executor computes `gelu_new`, by tanh"))
+        }
+        _ if config.get(layers).and_then(Value::as_bool) == Some(true) => {
+            Some((layers, "true".into(), "the executor divides scores by the width of a head alone"))
+        }
+        _ => None,
+    }
+}
+
+const NO_SCALING: &str = "the executor does not scale positions";
 
 /// The first part in which two models differ, but for name and dropout, with what it is in both.
 fn difference(read: &Model, model: &Model) -> Option<(String, String, String)> {

@@ -1,0 +1,32 @@
+//! What the configuration that a plan's model came from says beyond the model.
+
+use serde_json::Value;
+use std::fs::File;
+use std::io::Read;
+use trainwright_executor::untrained;
+use trainwright_spec::catalog;
+use trainwright_spec::model::{Model, preset};
+
+/// Longer files are no configurations.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// A remark on what the executor computes otherwise than the configuration says, if it is at hand: the file that the model
+/// is named after, or the catalog's entry.
+pub fn remark(model: &Model) -> Option<String> {
+    let (key, value, why) = untrained(&configuration(model)?, model)?;
+    Some(format!("{}: `{key}` is {value}; {why}: it trains without that", model.name))
+}
+
+fn configuration(model: &Model) -> Option<Value> {
+    if let Ok(known) = preset::preset(&model.name) {
+        let is_known = known == Model { name: known.name.clone(), ..model.clone() };
+        let text = catalog::text("model", &known.name).ok().filter(|_| is_known)?;
+        return toml::from_str::<Value>(text).ok()?.get("config").cloned();
+    }
+    if !model.name.ends_with(".json") {
+        return None;
+    }
+    let mut text = String::new();
+    File::open(&model.name).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
