@@ -105,8 +105,13 @@ pub enum CliError {
     #[error("--log: {0}")]
     Log(#[from] LogError),
     /// A table of runs that cannot be used.
-    #[error("{0}")]
-    Table(#[from] TableError),
+    #[error("{path}: {source}")]
+    Table {
+        /// The file as it was given.
+        path: String,
+        /// Its fault.
+        source: TableError,
+    },
     /// A table of kernels that cannot be used.
     #[error("--kernels: {path}: {source}")]
     KernelTable {

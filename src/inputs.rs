@@ -15,12 +15,14 @@ pub mod what_if;
 use crate::arguments::{PinArguments, QuestionArguments, RiskArguments, Space};
 use crate::calls;
 use crate::error::{CliError, refuse};
+use crate::output;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use trainwright_evidence::columns::UnknownColumn;
 use trainwright_evidence::runs::Table;
 use trainwright_planner::{Breadth, MemoryLimit, Order, Pins, Question, Risk};
 use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
@@ -184,7 +186,18 @@ pub fn schedule_of(plan: &mut Plan, path: &str) -> Result<(), CliError> {
 /// # Errors
 /// `Reading`, or a fault of the whole table.
 pub fn table(path: &str) -> Result<Table, CliError> {
-    Ok(Table::read(text(None, path)?.as_bytes())?)
+    let text = text(None, path)?;
+    let table = Table::read(text.as_bytes());
+    let table = table.map_err(|source| CliError::Table { path: path.into(), source })?;
+    remark_unknown(path, &table.unknown_columns());
+    Ok(table)
+}
+
+/// Says which columns of a table nothing is read from: a misspelt name must not pass for a blank column.
+pub fn remark_unknown(path: &str, columns: &[UnknownColumn]) {
+    if let Some(text) = UnknownColumn::remark(columns) {
+        output::remark(&format!("{path}: {text}"));
+    }
 }
 
 /// Checks that a step with this number of microbatches can be simulated op by op.

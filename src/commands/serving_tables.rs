@@ -71,8 +71,10 @@ fn all_residuals(tables: &[ServingTable], forecasts: &[Forecasts], qualities: &s
 fn tables(paths: &[String]) -> Result<Vec<ServingTable>, CliError> {
     let read = |path: &String| {
         let text = inputs::text(Some("--inference"), path)?;
-        ServingTable::read(text.as_bytes())
-            .map_err(|source| CliError::ServingTable { path: path.clone(), source })
+        let table = ServingTable::read(text.as_bytes())
+            .map_err(|source| CliError::ServingTable { path: path.clone(), source })?;
+        inputs::remark_unknown(path, &table.unknown_columns());
+        Ok(table)
     };
     paths.iter().map(read).collect()
 }

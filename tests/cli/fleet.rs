@@ -101,6 +101,21 @@ fn measured_speeds_stand_in_for_forecasts() {
     assert_eq!(answer["schedule"]["cost_usd"], 6.0);
 }
 
+/// With one node less, the choices of 16 GPUs are none.
+#[test]
+fn nodes_more_and_less_are_asked_about_where_a_choice_needs_all() {
+    let folder = prepared();
+    let answer = json(&folder, "fleet measured.toml --cluster dgx-a100:2 --what-if --json");
+    let makespan = |change: &str| {
+        let others = answer["other_nodes"].as_array().unwrap();
+        let other = others.iter().find(|other| other["change"] == change).unwrap();
+        other["value"].as_f64().unwrap()
+    };
+    // a: 3600 steps at 4/s; b from 1800 s on: 7200 at 4/s.
+    assert_eq!(makespan("one less"), 3600.0);
+    assert!(makespan("one more") <= 3000.0);
+}
+
 #[test]
 fn a_log_gives_a_new_schedule_from_its_last_time_on() {
     let folder = prepared();

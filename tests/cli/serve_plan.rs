@@ -42,6 +42,26 @@ fn an_instance_of_a_plan_and_the_command_beside_it_have_the_same_answer() {
     }
 }
 
+/// Long answers: the first requests end long after many have come, and a short simulation would call a rate kept that is not.
+#[test]
+fn a_rate_that_is_called_kept_is_kept_and_a_looser_limit_needs_no_more() {
+    let folder = Folder::new();
+    let question = format!("{QUESTION} --rate 26.5 --input 500 --output 2000");
+    let gpus =
+        |ttft: usize| json(&folder, &format!("{question} --ttft {ttft} --json"))["gpus"].as_u64().unwrap();
+    let needed = [200, 1000, 4000].map(gpus);
+    assert!(needed.is_sorted_by(|one, other| one >= other), "{needed:?}");
+    let plan = json(&folder, &format!("{question} --json"));
+    let kept = plan["pools"][0]["at_share"]["requests_per_s"].as_f64().unwrap();
+    let command = folder.run(&question).stdout;
+    let command = command.lines().find_map(|line| line.strip_prefix("an instance  trainwright ")).unwrap();
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == "--requests").unwrap();
+    let long = [&words[..at], &["--requests", "8000", "--json"]].concat().join(" ");
+    let served = json(&folder, &long)["requests_per_s"].as_f64().unwrap();
+    assert!(served > 0.97 * kept, "{served} of {kept}");
+}
+
 #[test]
 fn the_cheapest_nodes_are_taken_where_cost_is_asked() {
     let folder = Folder::new();

@@ -6,6 +6,7 @@
 //!                        └──► fit ─► Calibration, judged by sources left out
 //! ```
 
+pub mod columns;
 pub mod fit;
 pub mod forecasts;
 pub mod kernels;

@@ -10,6 +10,7 @@
 mod adapters;
 mod assumptions;
 mod cluster;
+mod columns;
 mod complete;
 mod experts;
 mod layout;
@@ -21,7 +22,7 @@ mod rl;
 mod row;
 mod sizes;
 mod stages;
-mod table;
+pub(crate) mod table;
 
 pub use assumptions::{Assumption, Completed, Kind};
 pub use rl::{PHASE_COLUMNS, RlCase, RlFigures};

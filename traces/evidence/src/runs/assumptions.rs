@@ -3,6 +3,7 @@
 use super::Run;
 use trainwright_spec::calibration::ranges::Range;
 use trainwright_spec::calibration::residuals::Quantity;
+use trainwright_spec::model::{Experts, Mlp, Model};
 use trainwright_spec::plan::Plan;
 
 /// A row whose blanks are filled.
@@ -12,6 +13,8 @@ pub struct Completed {
     pub run: Run,
     /// What it has that the row does not state, beyond the defaults of the columns.
     pub assumptions: Vec<Assumption>,
+    /// Cells that count as blank because nothing is known of what they say, for people. A range is as wide with them as without.
+    pub as_blank: Vec<String>,
 }
 
 /// A value of which the row says nothing, or that replaces one.
@@ -86,6 +89,11 @@ impl Completed {
         self.assumptions.push(Assumption { kind, text });
     }
 
+    /// Says that a cell counts as blank.
+    pub(super) fn as_if_blank(&mut self, column: &str, cell: &str) {
+        self.as_blank.push(format!("`{column}` as if blank for `{cell}`"));
+    }
+
     /// The range of a quantity with what the assumptions add to it, as if they were independent of each
     /// other and of the residuals: the squares of the distances from the median are added.
     pub fn widened(&self, range: Range, quantity: Quantity) -> Range {
@@ -105,6 +113,12 @@ impl Completed {
     pub fn remark(&self, row: &Run, plan: &Plan) -> Option<String> {
         let mut texts: Vec<String> =
             self.assumptions.iter().map(|assumption| assumption.text.clone()).collect();
+        texts.extend(self.as_blank.iter().cloned());
+        let names_model = self.assumptions.iter().any(|assumption| assumption.kind == Kind::Sizes);
+        if let Some(model) = self.run.known_mixture().filter(|_| !names_model) {
+            texts.push(format!("what the row does not say of the model: as {}", model.name));
+        }
+        texts.extend(self.run.head_width_remark());
         let defaults = defaults(row, &self.run, plan);
         if !defaults.is_empty() {
             texts.push(format!("blank: {}", defaults.join(", ")));
@@ -115,6 +129,11 @@ impl Completed {
 
 /// The defaults that columns left blank have, as far as they change a forecast.
 fn defaults(row: &Run, completed: &Run, plan: &Plan) -> Vec<String> {
+    let experts = experts(&plan.model);
+    let visited = experts.map(|experts| experts.per_token).unwrap_or_default();
+    let width = experts.map(|experts| experts.expert.width).unwrap_or_default();
+    let network = plan.cluster.node.nics.as_ref().filter(|_| plan.cluster.nodes > 1);
+    let network = network.map(|nics| nics.kind.as_str()).unwrap_or_default();
     let recompute = plan.stack.usual_recompute.as_deref().unwrap_or("none");
     let sequence_parallel = if plan.sequence_parallel { "yes" } else { "no" };
     [
@@ -126,10 +145,21 @@ fn defaults(row: &Run, completed: &Run, plan: &Plan) -> Vec<String> {
             row.sequence_parallel.is_none() && plan.mesh.tensor > 1,
             format!("sequence_parallel {sequence_parallel}"),
         ),
+        (completed.top_k.is_none() && visited > 0, format!("top_k {visited}")),
+        (completed.moe_ffn_hidden.is_none() && width > 0, format!("moe_ffn_hidden {width}")),
+        (completed.inter_node.is_empty() && !network.is_empty(), format!("inter_node {network}")),
     ]
     .into_iter()
     .filter_map(|(blank, text)| blank.then_some(text))
     .collect()
+}
+
+/// The experts of a model's last block.
+fn experts(model: &Model) -> Option<&Experts> {
+    match &model.blocks.last()?.block.mlp {
+        Mlp::Experts(experts) => Some(experts),
+        Mlp::Dense(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -143,7 +173,8 @@ mod tests {
         let assumption = |kind| Assumption { kind, text: String::new() };
         let widened = |kinds: &[Kind]| {
             let assumptions = kinds.iter().copied().map(assumption).collect();
-            Completed { run: Run::default(), assumptions }.widened(range, Quantity::Time)
+            Completed { run: Run::default(), assumptions, as_blank: Vec::new() }
+                .widened(range, Quantity::Time)
         };
         assert_eq!(widened(&[]).runs, 3);
         let near = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-12;

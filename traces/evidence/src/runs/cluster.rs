@@ -12,6 +12,10 @@ pub(super) static NODES: LazyLock<Vec<Node>> = LazyLock::new(|| {
     catalog::names("nodes").into_iter().filter_map(|name| Node::from_name(name).ok()).collect()
 });
 
+/// Other names of networks, and the catalog's.
+const NETWORKS: [(&str, &str); 4] =
+    [("ib", "infiniband"), ("omnipath", "omni-path"), ("opa", "omni-path"), ("tcp/ip", "tcp")];
+
 /// One of each of these nodes by its name, or why there is none.
 static CLUSTERS: LazyLock<HashMap<&'static str, Result<Cluster, String>>> = LazyLock::new(|| {
     let cluster = |node: &Node| Cluster::from_name(&node.name).map_err(|error| error.to_string());
@@ -73,32 +77,53 @@ impl Run {
 
     /// GPUs of the rack that is one NVLink domain, from its name: 72 of `nvl72`; `None` for other links.
     fn rack(&self) -> Option<usize> {
-        self.intra_node.strip_prefix("nvl")?.parse().ok()
+        self.intra_node.to_lowercase().strip_prefix("nvl")?.parse().ok()
     }
 
     fn node(&self) -> Result<Node, NoPlan> {
         if self.gpu.is_empty() {
             return Err(NoPlan::missing("gpu"));
         }
-        let alike = NODES.iter().filter(|node| node.gpu.name == self.gpu);
-        alike
+        self.nodes()
             .min_by(|one, other| self.distance(one).total_cmp(&self.distance(other)))
             .cloned()
             .ok_or_else(|| NoPlan::Unsupported(format!("no node of the catalog has the GPU `{}`", self.gpu)))
     }
 
+    /// Whether the GPUs of a node are linked as the row says; yes if it says nothing.
+    pub(super) fn is_linked(&self, node: &Node) -> bool {
+        let kind = &node.interconnect.kind;
+        let nvlink = kind.starts_with("nvlink");
+        match (self.intra_node.to_lowercase().as_str(), self.rack()) {
+            ("", _) => true,
+            (_, Some(gpus)) => node.gpus.value == gpus,
+            ("nvswitch", _) => nvlink && matches!(node.interconnect.wiring, Wiring::Switched),
+            ("nvlink", _) => nvlink,
+            ("pcie", _) => !nvlink,
+            (word, _) => kind.starts_with(word),
+        }
+    }
+
+    /// Whether nodes of this kind have the row's network between them; yes if it says nothing, no of nodes without NICs.
+    pub(super) fn is_networked(&self, node: &Node) -> bool {
+        let Some(nics) = &node.nics else { return false };
+        let word = self.inter_node.to_lowercase().replace([' ', '_'], "-");
+        let known = NETWORKS.iter().find(|(name, _)| *name == word);
+        let word = known.map_or(word.as_str(), |(_, network)| *network);
+        nics.kind.starts_with(word) || nics.kind.split('-').any(|part| part == word)
+    }
+
+    /// The catalog's nodes with the row's GPU.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &'static Node> {
+        NODES.iter().filter(|node| node.gpu.name == self.gpu)
+    }
+
     /// Dissimilarity of a catalog node and the row's node.
     fn distance(&self, node: &Node) -> f64 {
         let switched = matches!(node.interconnect.wiring, Wiring::Switched);
-        let nvlink = node.interconnect.kind.starts_with("nvlink");
-        let inside = match self.intra_node.as_str() {
-            "nvswitch" => !(nvlink && switched),
-            "nvlink" => !nvlink,
-            "pcie" => nvlink,
-            _ => self.rack().is_some_and(|gpus| node.gpus.value != gpus),
-        };
-        let between = match &node.nics {
-            Some(nics) => !self.inter_node.is_empty() && !nics.kind.starts_with(&self.inter_node),
+        let inside = !self.is_linked(node);
+        let between = match node.nics {
+            Some(_) => !self.is_networked(node),
             None => self.gpus > self.gpus_per_node,
         };
         let bandwidth = match (&node.nics, self.node_network_gbps) {
@@ -141,8 +166,35 @@ mod tests {
     fn a_rack_has_as_many_gpus_as_its_name_says() {
         // 64 is the largest part of a rack of 72 that divides 256 GPUs, 32 that of a rack of 36.
         assert_eq!(node("gb200", "nvl72", 4), ("gb200-nvl72".into(), 64));
-        assert_eq!(node("gb200", "nvl36", 4), ("gb200-nvl36".into(), 32));
+        assert_eq!(node("gb200", "NVL36", 4), ("gb200-nvl36".into(), 32));
         assert_eq!(node("gb300", "nvl72", 4), ("gb300-nvl72".into(), 64));
+    }
+
+    /// The node has the stated network and links, where the catalog has such a node with this GPU.
+    #[test]
+    fn a_stated_network_decides_between_nodes() {
+        let check = |gpu: &str, intra_node: &str, inter_node: &str, expected: &str| {
+            let run = Run {
+                gpu: gpu.into(),
+                gpus: Some(16),
+                gpus_per_node: Some(8),
+                intra_node: intra_node.into(),
+                inter_node: inter_node.into(),
+                ..Run::default()
+            };
+            let node = run.cluster().unwrap().node;
+            assert_eq!(node.name, expected, "{gpu}, {intra_node}, {inter_node}");
+        };
+        check("a100-40gb-sxm", "", "ethernet", "a100-ethernet");
+        check("a100-40gb-sxm", "", "EFA", "aws-p4d");
+        check("a100-40gb-sxm", "nvswitch", "roce", "oci-bm-gpu4-8");
+        check("h100-80gb-sxm", "NVSwitch", "IB", "azure-nd-h100-v5");
+        check("h100-80gb-sxm", "", "InfiniBand NDR", "azure-nd-h100-v5");
+        check("h100-80gb-sxm", "", "tcpx", "gcp-a3-high");
+        check("h100-80gb-sxm", "", "gpudirect-tcpxo", "gcp-a3-mega");
+        check("l40s", "pcie", "tcp", "l40s-8-ethernet");
+        check("l40s", "pcie4", "efa", "aws-g6e");
+        check("v100-32gb-sxm2", "nvlink", "roce", "dgx-1v-roce");
     }
 
     #[test]

@@ -19,8 +19,10 @@ impl Run {
     /// the training; `Invalid` if cells contradict each other.
     pub fn completed(&self) -> Result<Completed, NoPlan> {
         self.refuse_other_methods()?;
-        let mut completed = Completed { run: self.clone(), assumptions: Vec::new() };
+        let mut completed = Completed { run: self.clone(), assumptions: Vec::new(), as_blank: Vec::new() };
         completed.settle_gpu();
+        completed.settle_date();
+        completed.settle_network();
         completed.settle_words();
         completed.settle_sizes()?;
         completed.settle_sequence();
@@ -66,6 +68,33 @@ impl Completed {
         if let Some(name) = names::gpu(&self.run.gpu) {
             self.assume(Kind::Gpu, format!("`gpu` {name} for `{}`", self.run.gpu));
             self.run.gpu = name.into();
+        }
+    }
+
+    /// A date that is none counts as today, as a blank one does.
+    fn settle_date(&mut self) {
+        if !is_date(&self.run.date) {
+            let cell = std::mem::take(&mut self.run.date);
+            self.as_if_blank("date", &cell);
+        }
+    }
+
+    /// Links and networks that no node of the catalog with this GPU has count as blank, and so does a network without bandwidth.
+    fn settle_network(&mut self) {
+        if self.run.known_gpu().is_none() {
+            return;
+        }
+        if !self.run.nodes().any(|node| self.run.is_linked(node)) {
+            let cell = std::mem::take(&mut self.run.intra_node);
+            self.as_if_blank("intra_node", &cell);
+        }
+        let networked = self.run.nodes().any(|node| self.run.is_networked(node));
+        if !self.run.inter_node.is_empty() && !networked {
+            let cell = std::mem::take(&mut self.run.inter_node);
+            self.as_if_blank("inter_node", &cell);
+        }
+        if self.run.node_network_gbps.take_if(|gigabits| *gigabits == 0.0).is_some() {
+            self.as_if_blank("node_network_gbps", "0");
         }
     }
 
@@ -190,6 +219,21 @@ impl Completed {
     }
 }
 
+/// Whether a text is blank, begins with a year and, if a number follows, a month, or is a release by year and month: `2024-05`,
+/// `v25.09`.
+fn is_date(text: &str) -> bool {
+    let month = |text: &str| {
+        let digits = text.split(|letter: char| !letter.is_ascii_digit()).next().unwrap_or_default();
+        digits.is_empty() || digits.parse::<u32>().is_ok_and(|month| (1..=12).contains(&month))
+    };
+    let release = text.trim_start_matches('v').split_once('.').filter(|(year, _)| year.len() == 2);
+    if let Some((year, rest)) = release {
+        return year.parse::<u32>().is_ok() && month(rest);
+    }
+    let Some((year, rest)) = text.split_at_checked(4) else { return text.is_empty() };
+    year.parse::<u32>().is_ok_and(|year| year >= 1900) && rest.strip_prefix('-').is_none_or(month)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,7 +272,7 @@ mod tests {
     #[test]
     fn a_row_that_states_everything_is_not_changed() {
         let completed = row().completed().unwrap();
-        assert_eq!(completed, Completed { run: row(), assumptions: Vec::new() });
+        assert_eq!(completed, Completed { run: row(), assumptions: Vec::new(), as_blank: Vec::new() });
         assert_eq!(remark(&row()), None);
     }
 
@@ -276,6 +320,37 @@ mod tests {
         );
         check(Run { attention_kernel: "xyz".into(), ..row() }, "`attention_kernel` as if blank for `xyz`");
         check(Run { notes: "schedule spiral".into(), ..row() }, "1F1B for the schedule in `notes`");
+    }
+
+    #[test]
+    fn links_networks_and_dates_of_which_nothing_is_known_count_as_blank_and_say_so() {
+        let check = |run: Run, blank: Run, expected: &str| {
+            assert_eq!(remark(&run).as_deref(), Some(expected));
+            let plan = |run: &Run| run.completed().unwrap().run.plan().unwrap();
+            assert_eq!(plan(&run), plan(&blank), "{expected}");
+        };
+        for word in ["foo", "pcie", "xgmi"] {
+            let text = format!("`intra_node` as if blank for `{word}`");
+            check(Run { intra_node: word.into(), ..row() }, row(), &text);
+        }
+        let nodes = || Run { gpus: Some(16), dp: Some(4), ..row() };
+        let blank = "blank: inter_node efa-v1";
+        check(nodes(), nodes(), blank);
+        for word in ["ethernet", "tcp", "foo"] {
+            let text = format!("`inter_node` as if blank for `{word}`; {blank}");
+            check(Run { inter_node: word.into(), ..nodes() }, nodes(), &text);
+        }
+        let text = format!("`node_network_gbps` as if blank for `0`; {blank}");
+        check(Run { node_network_gbps: Some(0.0), ..nodes() }, nodes(), &text);
+        for date in ["foo", "2030-13", "2024-00", "24", "25.13", "May 2024"] {
+            let text = format!("`date` as if blank for `{date}`");
+            check(Run { date: date.into(), ..row() }, Run { date: String::new(), ..row() }, &text);
+        }
+        for date in
+            ["2024", "2024-5", "2024-12-14 00:54:35", "2024-12/2025-01", "2024Q3", "26.02.01", "v25.05"]
+        {
+            assert_eq!(remark(&Run { date: date.into(), ..row() }), None, "{date}");
+        }
     }
 
     #[test]

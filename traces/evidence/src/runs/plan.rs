@@ -2,7 +2,7 @@
 
 use super::recompute::Chosen;
 use super::stages::{ends_alone, stages};
-use super::{NoPlan, Run};
+use super::{NoPlan, Run, columns};
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::job::Job;
 use trainwright_spec::limits::BLOCK_PASSES;
@@ -119,7 +119,7 @@ impl Run {
             experts,
             ..Plan::plain(model, stack, cluster, job)
         };
-        plan.check("").map_err(|error| NoPlan::Invalid(error.to_string()))?;
+        plan.check("").map_err(|error| NoPlan::Invalid(columns::fault(&error)))?;
         let (microbatches, blocks) = (plan.microbatches(), plan.model.layers());
         if microbatches.saturating_mul(blocks) > BLOCK_PASSES {
             return invalid(format!(
@@ -384,5 +384,44 @@ mod tests {
         assert_eq!(stack("Veni 2.1", 1, ""), ("pytorch-eager".into(), remark("pytorch-eager")));
         assert_eq!(stack("nanotron", 4, ""), ("nanotron".into(), None));
         assert_eq!(stack("", 4, ""), ("megatron-core-2024".into(), None));
+    }
+
+    /// What contradicts itself only as a plan is said in the row's columns.
+    #[test]
+    fn faults_of_plans_are_in_the_words_of_the_row() {
+        let row = || Run {
+            layers: Some(24),
+            hidden: Some(2048),
+            heads: Some(16),
+            seq_len: Some(1024),
+            gpu: "a100-80gb-sxm".into(),
+            gpus: Some(64),
+            micro_batch: Some(1),
+            global_batch: Some(64),
+            framework: "Megatron-LM".into(),
+            date: "2024-06".into(),
+            ..Run::default()
+        };
+        let experts = || Run { num_experts: Some(8), gated_mlp: Some(true), ffn_hidden: Some(4096), ..row() };
+        for (run, begins) in [
+            (Run { tp: Some(64), ..row() }, "`tp` is 64; "),
+            (Run { cp: Some(64), seq_len: Some(1000), ..row() }, "`cp` is 64; "),
+            (
+                Run { tp: Some(2), seq_len: Some(1023), ..row() },
+                "`seq_len` is 1023; with sequence_parallel it must divide by `tp` = 2",
+            ),
+            (Run { ep: Some(3), ..experts() }, "`ep` is 3; "),
+            (Run { ep: Some(16), ..experts() }, "`ep` is 16; it must divide the 8 experts"),
+            (
+                Run { data_sharding: "zero1:7".into(), ..row() },
+                "`data_sharding` is 7; 7 must divide `cp` x `dp` = 64",
+            ),
+            (Run { top_k: Some(9), ..experts() }, "`top_k` is 9; "),
+            (Run { node_network_gbps: Some(1e-9), ..row() }, "`node_network_gbps` is "),
+        ] {
+            let found = run.plan().unwrap_err();
+            let NoPlan::Invalid(found) = found else { panic!("{found}") };
+            assert!(found.starts_with(begins) && !found.contains("mesh."), "{found}");
+        }
     }
 }

@@ -32,10 +32,10 @@ pub struct Run {
     /// Width of the residual stream.
     #[serde(deserialize_with = "count")]
     pub hidden: Option<usize>,
-    /// Query heads; blank: heads of width 128.
+    /// Query heads; blank: heads of width 128. They divide `hidden`, but of mixtures of experts.
     #[serde(deserialize_with = "count")]
     pub heads: Option<usize>,
-    /// Key and value heads; blank: `heads`.
+    /// Key and value heads, which divide `heads`; blank: `heads`.
     #[serde(deserialize_with = "count")]
     pub kv_heads: Option<usize>,
     /// Inner width of the feed-forward layers; blank: what `params_b` leaves for them, without it 4 · hidden, or for
@@ -60,7 +60,7 @@ pub struct Run {
     /// Routed experts of each feed-forward layer; blank: it is dense.
     #[serde(deserialize_with = "count")]
     pub num_experts: Option<usize>,
-    /// Experts that each token visits; blank: 2.
+    /// Experts that each token visits, at most `num_experts`; blank: as the catalog's model of these sizes, else 2.
     #[serde(deserialize_with = "count")]
     pub top_k: Option<usize>,
     /// Inner width of each expert; blank: `ffn_hidden`.
@@ -77,12 +77,14 @@ pub struct Run {
     /// How many in a node; blank: as in the catalog's node with this GPU.
     #[serde(deserialize_with = "count")]
     pub gpus_per_node: Option<usize>,
-    /// Links of the GPUs of a node: `nvswitch`, `nvlink`, `nvl72`, `pcie`; blank: as in the catalog's node.
+    /// Links of the GPUs of a node: `nvswitch`, `nvlink`, `nvl72`, `pcie`, or how their name in the catalog begins; blank: as in the
+    /// catalog's node.
     pub intra_node: String,
     /// Bandwidth of all NICs of a node together, in one direction; blank: as in the catalog's node.
     #[serde(deserialize_with = "number")]
     pub node_network_gbps: Option<f64>,
-    /// Links between nodes: `infiniband`, `efa`, `roce`, `ethernet`, …; blank: as in the catalog's node.
+    /// Links between nodes: `infiniband`, `efa`, `roce`, `ethernet`, `tcp`, or another part of their name in the catalog; blank: as in
+    /// the catalog's node.
     pub inter_node: String,
     /// Number format of the matrix products; blank: bf16, fp16 on GPUs without it.
     pub precision: String,
@@ -254,22 +256,34 @@ impl Run {
     }
 }
 
+/// The largest number in a cell that holds a count.
+const MOST: f64 = 1e9;
+
 fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
-    let Some(value) = number(deserializer)? else { return Ok(None) };
-    match value.fract() == 0.0 && (1.0..=1e9).contains(&value) {
+    let Some((text, value)) = parsed(deserializer)? else { return Ok(None) };
+    match value.fract() == 0.0 && (1.0..=MOST).contains(&value) {
         true => Ok(Some(value as usize)),
-        false => Err(D::Error::custom(format!("{value} is not a whole number from 1 on"))),
+        false => Err(D::Error::custom(format!("`{text}` is not a whole number from 1 to {MOST}"))),
     }
 }
 
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    match text.trim() {
-        "" => Ok(None),
-        text => match text.parse::<f64>() {
-            Ok(value) if value.is_finite() && value >= 0.0 => Ok(Some(value)),
-            _ => Err(D::Error::custom(format!("`{text}` is not a number"))),
-        },
+    let Some((text, value)) = parsed(deserializer)? else { return Ok(None) };
+    match value.is_finite() && value >= 0.0 {
+        true => Ok(Some(value)),
+        false => Err(D::Error::custom(format!("`{text}` is not a number from 0 on"))),
+    }
+}
+
+/// A cell and the number that it is; `None` if it is blank.
+fn parsed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<(String, f64)>, D::Error> {
+    let text = String::deserialize(deserializer)?.trim().to_string();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match text.parse() {
+        Ok(value) => Ok(Some((text, value))),
+        Err(_) => Err(D::Error::custom(format!("`{text}` is not a number"))),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Tables of runs, read and written with all columns that they had.
 
+use super::columns::known;
 use super::rl::{PHASE_COLUMNS, RlFigures, phase_headers};
 use super::{NoPlan, Outcome, Run};
+use crate::columns::{UnknownColumn, unknown};
 use csv::{ReaderBuilder, StringRecord, Trim, Writer};
 use std::io::{self, Read, Write};
 use thiserror::Error;
@@ -79,16 +81,28 @@ pub struct Prediction {
 #[derive(Debug, Error)]
 pub enum TableError {
     /// It is not CSV, or not text.
-    #[error("{0}")]
+    #[error("{}", not_csv(.0))]
     Csv(#[from] csv::Error),
     /// It lacks a column without which no row has a plan.
     #[error(
-        "the column `{0}` is missing; a table of runs has one row for each run and at least the columns gpu, and layers and hidden, or model_name, or params_b"
+        "the column `{0}` is missing; needed are `gpu`, and `model_name` or `params_b` or both `layers` and `hidden`"
     )]
     Column(&'static str),
     /// It has a column that a forecast would add.
     #[error("the column `{0}` is there already: a forecast adds it")]
     Taken(String),
+}
+
+/// Why text is no table, in words of the table: its first line is that of the columns.
+pub(crate) fn not_csv(error: &csv::Error) -> String {
+    let place = error.position().map_or_else(String::new, |position| format!("line {}: ", position.line()));
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("{place}the row has {len} cells; the first line names {expected_len} columns")
+        }
+        csv::ErrorKind::Utf8 { .. } => format!("{place}it is no text in UTF-8; a table is CSV"),
+        _ => format!("{place}{error}; a table is CSV"),
+    }
 }
 
 impl Table {
@@ -100,9 +114,13 @@ impl Table {
         let mut reader = ReaderBuilder::new().trim(Trim::Headers).from_reader(from);
         let headers = reader.headers()?.clone();
         let has = |column: &str| headers.iter().any(|header| header == column);
-        let sized = has("model_name") || has("params_b");
-        let needed = ["layers", "hidden", "gpu"].into_iter().skip(if sized { 2 } else { 0 });
-        if let Some(column) = needed.into_iter().find(|column| !has(column)) {
+        // Of several ways to say a size, the one that the table has a part of lacks the rest.
+        let sizes: &[&str] = match ["model_name", "params_b", "layers", "hidden"].map(has) {
+            [false, false, false, false] => &["model_name"],
+            [false, false, ..] => &["layers", "hidden"],
+            _ => &[],
+        };
+        if let Some(column) = sizes.iter().chain(&["gpu"]).find(|column| !has(column)) {
             return Err(TableError::Column(column));
         }
         if let Some(taken) = FORECAST_COLUMNS.into_iter().find(|column| has(column)) {
@@ -128,17 +146,21 @@ impl Table {
         self.rows.iter().map(|row| index.and_then(|index| row.get(index)).unwrap_or_default()).collect()
     }
 
+    /// Its columns that are not known, of which nothing is read.
+    pub fn unknown_columns(&self) -> Vec<UnknownColumn> {
+        unknown(self.headers.iter(), known())
+    }
+
     /// Which cell cannot be read, and why.
     fn cell(&self, row: &StringRecord, error: &csv::Error) -> String {
-        let csv::ErrorKind::Deserialize { err, .. } = error.kind() else { return error.to_string() };
-        let kind = err.kind().to_string();
-        // Errors of a cell's deserializer have no column, but quote the cell.
-        let quoted = || row.iter().position(|cell| kind.starts_with(&format!("`{cell}` ")));
-        let field = err.field().map(|field| field as usize).or_else(quoted);
-        match field.and_then(|field| self.headers.get(field)) {
-            Some(column) => format!("`{column}`: {kind}"),
-            None => kind,
-        }
+        // Errors of a cell's deserializer have no column: each cell is read alone to find it.
+        let fault = |(header, cell): (&str, &str)| {
+            let (header, cell) = (StringRecord::from(vec![header]), StringRecord::from(vec![cell]));
+            let fault = cell.deserialize::<Run>(Some(&header)).err()?;
+            let csv::ErrorKind::Deserialize { err, .. } = fault.kind() else { return None };
+            Some(format!("`{}`: {}", &header[0], err.kind()))
+        };
+        self.headers.iter().zip(row).find_map(fault).unwrap_or_else(|| error.to_string())
     }
 
     /// Writes the table with a forecast, or a refusal, for each of its rows in order.
@@ -247,6 +269,41 @@ mod tests {
         let runs: Vec<_> = table.runs().collect();
         let prediction = forecasts(&runs, &Calibration::default()).remove(0).unwrap();
         (runs[0].clone().unwrap(), prediction)
+    }
+
+    /// Each cell that cannot be read is named, though another one before it has the same text.
+    #[test]
+    fn a_cell_that_cannot_be_read_is_named_with_what_is_allowed() {
+        let header = "id,notes,gpu,gpus,layers,hidden,seq_len,tp,packed,params_b";
+        let count = "is not a whole number from 1 to 1000000000";
+        for (row, expected) in [
+            ("a,,x,0,2,64,8,1,yes,", format!("`gpus`: `0` {count}")),
+            ("a,-8,x,-8,2,64,8,1,yes,", format!("`gpus`: `-8` {count}")),
+            ("0,0,x,8,2,64,0,1,yes,", format!("`seq_len`: `0` {count}")),
+            ("a,,x,8,2,64,8,0,yes,", format!("`tp`: `0` {count}")),
+            ("a,,x,8,2.5,64,8,1,yes,", format!("`layers`: `2.5` {count}")),
+            ("many,many,x,8,many,64,8,1,yes,", "`layers`: `many` is not a number".into()),
+            ("a,,x,8,2,64,8,1,maybe,", "`packed`: `maybe` is neither yes nor no".into()),
+            ("a,,x,8,2,64,8,1,yes,-1", "`params_b`: `-1` is not a number from 0 on".into()),
+        ] {
+            let table = Table::read(format!("{header}\n{row}\n").as_bytes()).unwrap();
+            assert_eq!(table.runs().next().unwrap(), Err(NoPlan::Invalid(expected)), "{row}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_table_of_runs_says_so_in_one_line() {
+        let check = |text: &[u8], expected: &str| {
+            assert_eq!(Table::read(text).unwrap_err().to_string(), expected);
+        };
+        let needed =
+            "is missing; needed are `gpu`, and `model_name` or `params_b` or both `layers` and `hidden`";
+        check(b"a,b\n", &format!("the column `model_name` {needed}"));
+        check(b"model_name\n", &format!("the column `gpu` {needed}"));
+        check(b"gpu,hidden\n", &format!("the column `layers` {needed}"));
+        check(b"gpu,layers\n", &format!("the column `hidden` {needed}"));
+        check(b"gpu,params_b\nx,1,2\n", "line 2: the row has 3 cells; the first line names 2 columns");
+        check(b"gpu,params_b\nx,\xff\n", "line 2: it is no text in UTF-8; a table is CSV");
     }
 
     /// Memory between steps says nothing of the peak; what the allocator has reserved does.

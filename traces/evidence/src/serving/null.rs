@@ -27,12 +27,14 @@ pub struct NullForecast {
 
 /// The null model's forecast of a case.
 pub fn null_forecast(case: &ServingCase, instance: &Instance) -> NullForecast {
-    let requests = case.load.requests();
+    // Of the instances with the most requests.
+    let load = &case.shares[0].load;
+    let requests = load.requests();
     let mean = |of: fn(&trainwright_sim::serving::Request) -> usize| {
         requests.iter().map(of).sum::<usize>() as f64 / requests.len().max(1) as f64
     };
     let (input, output) = (mean(|request| request.input), mean(|request| request.output));
-    let at_once = match &case.load {
+    let at_once = match load {
         Load::Closed { clients, .. } => Some(*clients),
         Load::Open(requests) if case.whole_batch => Some(requests.len()),
         Load::Open(_) => None,

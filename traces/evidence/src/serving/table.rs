@@ -3,7 +3,9 @@
 use super::case::ServingCase;
 use super::figures::{FIGURES, Figure};
 use super::forecast::{ServingForecast, forecast};
+use crate::columns::{UnknownColumn, unknown};
 use crate::kernels::{Cells, NoCase};
+use crate::runs::table::not_csv;
 use csv::{ReaderBuilder, StringRecord, Trim, Writer};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -13,6 +15,27 @@ use trainwright_spec::serving::ServingRanges;
 
 /// The columns that a table must have.
 const NEEDED: [&str; 5] = ["model_name", "gpu", "engine", "input_len", "output_len"];
+
+/// The other columns that rows are read from, and those that say which row it is.
+const READ: [&str; 14] = [
+    "id",
+    "source",
+    "quality",
+    "gpus",
+    "tp",
+    "pp",
+    "ep",
+    "dp",
+    "precision_weights",
+    "precision_kv",
+    "date",
+    "batch",
+    "concurrency",
+    "request_rate",
+];
+
+/// Columns of the published tables that no forecast is made from, besides the figures.
+const NOT_READ: [&str; 1] = ["engine_version"];
 
 /// A table of serving runs.
 #[derive(Debug)]
@@ -26,7 +49,7 @@ pub struct ServingTable {
 #[derive(Debug, Error)]
 pub enum ServingTableError {
     /// It is not CSV, or not text.
-    #[error("{0}")]
+    #[error("{}", not_csv(.0))]
     Csv(#[from] csv::Error),
     /// It lacks a column.
     #[error("it has no column `{0}`; needed are {NEEDED:?}")]
@@ -54,6 +77,12 @@ impl ServingTable {
         }
         let records = reader.records().collect::<Result<Vec<StringRecord>, csv::Error>>()?;
         Ok(Self { headers, records, columns })
+    }
+
+    /// Its columns that are not known, of which nothing is read.
+    pub fn unknown_columns(&self) -> Vec<UnknownColumn> {
+        let figures = FIGURES.iter().map(|figure| figure.column);
+        unknown(self.headers.iter(), NEEDED.into_iter().chain(READ).chain(NOT_READ).chain(figures))
     }
 
     /// Forecasts of all rows.
@@ -125,4 +154,21 @@ fn figure_cells(figure: &Figure, forecast: Option<&ServingForecast>, ranges: &Se
 fn added() -> Vec<String> {
     let of = |figure: &Figure| ["", "_p10", "_p90"].map(|end| format!("predicted_{}{end}", figure.column));
     ["status", "reason"].map(String::from).into_iter().chain(FIGURES.iter().flat_map(of)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_of_the_published_table_are_known() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../published/inference/serving.csv");
+        let table = ServingTable::read(std::fs::File::open(path).unwrap()).unwrap();
+        assert_eq!(table.unknown_columns(), []);
+        let headers = "model_name,gpu,engine,input_len,output_len,concurency\n";
+        let unknown = ServingTable::read(headers.as_bytes()).unwrap().unknown_columns();
+        let names: Vec<(&str, Option<&str>)> =
+            unknown.iter().map(|column| (column.name.as_str(), column.nearest.as_deref())).collect();
+        assert_eq!(names, [("concurency", Some("concurrency"))]);
+    }
 }
