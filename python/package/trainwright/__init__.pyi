@@ -554,9 +554,9 @@ class CurvesAnswer_runs(Record):
     last_step: int
     first_loss: float
     last_loss: float
-    lowest_validation_loss: float
-    lowest_validation_step: int
-    median_tokens_per_second: float
+    lowest_validation_loss: None | float
+    lowest_validation_step: None | int
+    median_tokens_per_second: None | float
 
 class CurvesAnswer(Answer):
     runs: list[CurvesAnswer_runs]
