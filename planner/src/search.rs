@@ -107,9 +107,7 @@ pub fn plan_until(
     best_of(orders.into_iter().zip(shares).map(answer).collect())
 }
 
-/// What came of the space that suits the model, with its fastest plans improved, for a search of a wider one to begin with: the
-/// answer of that is then no slower. A way over neighbours that the narrower search goes may not begin with any of the fastest
-/// plans of the wider one.
+/// What came of the space that suits the model, for a search of a wider one with a time limit to begin with.
 fn seeds_of_narrower(
     question: &Question,
     costs: &CachedCosts,
@@ -125,14 +123,9 @@ fn seeds_of_narrower(
         Err(error) => return Err(error),
     };
     let out_of_time = || clock.ends_narrower();
-    let goal = Goal::fastest(scope.proved, &out_of_time);
-    let (goal, seeds) = match clock.is_limited() {
-        true => (goal.in_time(), space.seeds(&|| clock.ends_first_plan())?),
-        false => (goal, Vec::new()),
-    };
-    let mut explored = space.explore_from(seeds, &goal, watch)?;
-    space.improve(&mut explored, scope.proved.max(KEPT), &out_of_time)?;
-    Ok(explored.seen)
+    let goal = Goal::fastest(scope.proved, &out_of_time).in_time();
+    let seeds = space.seeds(&|| clock.ends_first_plan())?;
+    Ok(space.explore_from(seeds, &goal, watch)?.seen)
 }
 
 /// The answer with the nodes in the order in which they stand.
@@ -144,7 +137,7 @@ fn plan_in_order(
 ) -> Result<Verdict, PlannerError> {
     let costs = CachedCosts::new(&question.cluster);
     let is_wide = matches!(question.pins.breadth, Breadth::Usual | Breadth::Whole);
-    let seeds = match is_wide && !clock.seeks_first_plan() {
+    let seeds = match clock.is_limited() && is_wide {
         true => seeds_of_narrower(question, &costs, scope, clock, watch)?,
         false => Vec::new(),
     };

@@ -87,9 +87,6 @@ fn no_pin_makes_the_best_plan_faster_where_the_data_axis_is_slow() {
         let pinned = time(pins.clone());
         assert!(pinned >= free * 0.999, "{pins:?}: {pinned}, not {free} without");
     }
-    // A wider space has more plans, whose fastest are others before they are improved.
-    let wider = time(Pins { breadth: Breadth::Usual, ..Pins::default() });
-    assert!(wider <= free, "{wider} in a wider space, not {free}");
 }
 
 #[test]
