@@ -12,7 +12,7 @@ use trainwright_spec::model::{
 };
 use trainwright_spec::stack::Stack;
 
-/// Width of a head where the row's heads do not divide its width, as in GLM-4.5: that of all models since 2021.
+/// Width of a head where the row's heads do not divide its width, as in GLM-4.5: the most frequent one.
 const HEAD_WIDTH: usize = 128;
 
 /// A model has about as many parameters as a number that is off by less than this factor.
@@ -221,11 +221,11 @@ impl Run {
                 continue;
             }
             attention.heads = self.heads.unwrap_or(last.heads);
-            let shared = self.kv_heads.unwrap_or(last.kv_heads);
+            let kv_heads = self.kv_heads.unwrap_or(last.kv_heads);
             attention.kv_heads = match attention.latent {
                 // The heads read one latent vector: theirs is no number that a row could state.
                 Some(_) if last.kv_heads != last.heads => last.kv_heads,
-                None if attention.heads.is_multiple_of(shared) => shared,
+                None if attention.heads.is_multiple_of(kv_heads) => kv_heads,
                 _ => attention.heads,
             };
         }
@@ -280,7 +280,7 @@ fn fitting_width(model: &Model, parameters: f64) -> usize {
 mod tests {
     use super::*;
 
-    /// A row with the sizes of a mixture of the catalog, with so many blocks.
+    /// A row with the sizes of a mixture of the catalog, and this number of blocks.
     fn row(name: &str, layers: usize) -> Run {
         let model = MODELS.iter().find(|model| model.name == name).unwrap();
         let Mlp::Experts(experts) = &model.blocks.last().unwrap().block.mlp else {

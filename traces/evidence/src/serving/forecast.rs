@@ -102,7 +102,7 @@ fn serve<'a>(instance: Instance<'a>, share: &Share) -> Result<(Part, Instance<'a
     Ok((Part { instances: share.instances, served, memory }, instance))
 }
 
-/// Which of a row's two statements bounds its requests, of clients that alone would ask so many a second.
+/// Which of a row's two statements bounds its requests; its clients alone would send `asked` a second.
 fn bounding(asked: f64, rate: f64) -> String {
     let asked_alone = format!("the clients of `concurrency` alone would ask {asked:.3} requests/s");
     match asked > rate {

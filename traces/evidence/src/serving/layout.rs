@@ -96,7 +96,7 @@ fn cut_heads(model: &Model, tensor: usize) -> Option<usize> {
     heads.find(|heads| !heads.is_multiple_of(tensor))
 }
 
-/// Tensor ranks on so many GPUs: all, or where heads stay whole as many as divide both.
+/// Tensor ranks on a number of GPUs: all of them or, where heads stay whole, the largest divisor of both.
 fn widest(gpus: usize, model: &Model, whole: bool) -> usize {
     let suits = |tensor: &usize| gpus.is_multiple_of(*tensor) && cut_heads(model, *tensor).is_none();
     match whole {

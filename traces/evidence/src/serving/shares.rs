@@ -46,7 +46,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// What a row asks of instances with so many attention-data groups each.
+    /// What a row asks of its instances, each with this number of attention-data groups.
     ///
     /// # Errors
     /// `Unsupported` if the row does not say how requests come, `Invalid` for cells that make no sense.
@@ -91,7 +91,7 @@ fn open([input, output]: [usize; 2], rate: f64, replicas: usize) -> Share {
     Share { instances: replicas, load }
 }
 
-/// `count` clients or sequences on `replicas` instances, and what those with so many are asked.
+/// `count` clients or sequences on `replicas` instances; `load` is that of an instance with a number of them.
 fn divided(count: usize, replicas: usize, load: impl Fn(usize) -> Load) -> Vec<Share> {
     let (fewest, more) = (count / replicas, count % replicas);
     let kinds = [(more, fewest + 1), (replicas - more, fewest)];
