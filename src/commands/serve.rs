@@ -106,7 +106,7 @@ fn plan(arguments: &ServeArguments, model: &Model, cluster: &Cluster) -> Result<
         );
         return Err(refuse("--tensor", arguments.tensor, allowed));
     }
-    if !model.shares_heads(arguments.tensor) {
+    if !plan.engine.uneven_heads && !model.shares_heads(arguments.tensor) {
         return Err(refuse("--tensor", arguments.tensor, shared_heads(model)));
     }
     if arguments.pipeline > model.layers() {

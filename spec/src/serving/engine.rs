@@ -27,6 +27,9 @@ pub struct Engine {
     /// Whether it copies and moves experts so that every rank has about as many tokens.
     #[serde(default)]
     pub balances_experts: bool,
+    /// Whether it runs with tensor ranks that have different numbers of heads.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uneven_heads: bool,
     /// How it makes batches.
     pub batching: Batching,
     /// What its host does.

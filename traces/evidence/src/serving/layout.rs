@@ -4,10 +4,6 @@ use crate::kernels::{Cells, NoCase};
 use trainwright_spec::model::Model;
 use trainwright_spec::serving::Engine;
 
-/// Engines that run with heads which their ranks do not divide: llama.cpp cuts matrices at any column, DeepSpeed gives some ranks
-/// a head more (Qwen2-7B, 28 heads, on 8 GPUs in the published runs).
-const CUT_ANYWHERE: [&str; 2] = ["llama-cpp", "deepspeed"];
-
 /// The ranks of an instance, and how many instances there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -37,7 +33,7 @@ impl Layout {
         let [tp, dp] = within(cells.maybe("tp", 1.0)?, axis("dp")?, expert, gpus.map(|gpus| gpus / pipeline));
         let attention_data = dp.unwrap_or(1);
         let others = pipeline.saturating_mul(attention_data);
-        let whole = engine.is_some_and(|engine| !CUT_ANYWHERE.contains(&engine.name.as_str()));
+        let whole = engine.is_some_and(|engine| !engine.uneven_heads);
         let tensor = match tp {
             Some(tensor) => tensor,
             None => widest(gpus.unwrap_or(1) / others, model, whole),
@@ -47,9 +43,9 @@ impl Layout {
             let text = format!("`gpus` is {gpus}; an instance of `tp` x `pp` x `dp` has {instance} GPUs");
             return Err(NoCase::Invalid(text));
         }
-        if let Some(heads) = cut_heads(model, tensor).filter(|_| whole) {
+        if whole && !model.shares_heads(tensor) {
             let text =
-                format!("`tp` is {tensor}; it must divide the {heads} attention heads of {}", model.name);
+                format!("`tp` is {tensor}; ranks must have the same number of heads of {}", model.name);
             return Err(NoCase::Invalid(text));
         }
         let expert = expert.unwrap_or(1);
@@ -90,15 +86,9 @@ fn within(
     }
 }
 
-/// The attention heads of a block that tensor ranks cannot divide evenly, so that engines refuse to start.
-fn cut_heads(model: &Model, tensor: usize) -> Option<usize> {
-    let mut heads = model.blocks.iter().map(|run| run.block.attention.heads);
-    heads.find(|heads| !heads.is_multiple_of(tensor))
-}
-
 /// Tensor ranks on a number of GPUs: all of them or, where heads stay whole, the largest divisor of both.
 fn widest(gpus: usize, model: &Model, whole: bool) -> usize {
-    let suits = |tensor: &usize| gpus.is_multiple_of(*tensor) && cut_heads(model, *tensor).is_none();
+    let suits = |tensor: &usize| gpus.is_multiple_of(*tensor) && model.shares_heads(*tensor);
     match whole {
         true => (1..=gpus).rev().find(suits).unwrap_or(1),
         false => gpus.max(1),
@@ -160,7 +150,7 @@ mod tests {
         check(&[("gpus", "0")], "`gpus` is 0, no whole number from 1 to 1000000000000");
         check(&[("tp", "0")], "`tp` is 0, no whole number from 1 to 1000000000000");
         for tensor in [3, 5, 7] {
-            let text = format!("`tp` is {tensor}; it must divide the 32 attention heads of llama-3-8b");
+            let text = format!("`tp` is {tensor}; ranks must have the same number of heads of llama-3-8b");
             check(&[("tp", &tensor.to_string())], &text);
         }
         let experts = "`ep` is 4; an instance has `tp` x `dp` = 1 ranks for its experts";
