@@ -83,6 +83,9 @@ pub struct Router {
     pub scaling: f64,
 }
 
+/// That of gpt-oss: the default of transformers' GptOssConfig.
+pub(crate) const GPT_OSS_SCALING: RopeScaling = RopeScaling::Yarn(Yarn { factor: 32.0, ..Yarn::usual() });
+
 /// Queries and keys with one norm for all heads together, where exported models have one for each head.
 const NORM_OF_ALL_HEADS: &str = "norm of queries or keys over all heads";
 
@@ -164,8 +167,7 @@ fn rope_scaling(keys: &Map<String, Value>, family: &str) -> RopeScaling {
     let table = ["rope_scaling", "rope_parameters"].iter().find_map(|key| keys.get(*key)?.as_object());
     let Some(table) = table else {
         return match family {
-            // The default of transformers' GptOssConfig.
-            "gpt_oss" => RopeScaling::Yarn(Yarn { factor: 32.0, ..Yarn::usual() }),
+            "gpt_oss" => GPT_OSS_SCALING,
             _ => RopeScaling::None,
         };
     };
@@ -190,7 +192,7 @@ fn rope_scaling(keys: &Map<String, Value>, family: &str) -> RopeScaling {
 }
 
 impl Yarn {
-    fn usual() -> Self {
+    const fn usual() -> Self {
         Self {
             factor: 1.0,
             original: 4096,

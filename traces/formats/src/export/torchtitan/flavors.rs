@@ -1,6 +1,6 @@
 //! torchtitan's models that are models of the catalog, recognised by their shapes.
 
-use crate::details::{Details, RopeScaling, Yarn};
+use crate::details::{Details, GPT_OSS_SCALING, RopeScaling, Yarn};
 use crate::export::Request;
 use crate::export::coverage::Coverage;
 use trainwright_spec::model::{Model, preset};
@@ -33,15 +33,6 @@ const DEEPSEEK: RopeScaling = RopeScaling::Yarn(Yarn {
     mscale_all_dim: 1.0,
 });
 
-const GPT_OSS: RopeScaling = RopeScaling::Yarn(Yarn {
-    factor: 32.0,
-    original: 4096,
-    beta_fast: 32.0,
-    beta_slow: 1.0,
-    mscale: 1.0,
-    mscale_all_dim: 0.0,
-});
-
 const fn flavor(preset: &'static str, name: (&'static str, &'static str), scaling: RopeScaling) -> Flavor {
     Flavor { preset, name, rotary_base: None, scaling, second: true, second_pipeline: true, written: true }
 }
@@ -55,8 +46,8 @@ pub static FLAVORS: &[Flavor] = &[
     flavor("llama-3-405b", ("llama3", "405B"), LLAMA),
     flavor("deepseek-v2", ("deepseek_v3", "236B"), DEEPSEEK),
     flavor("deepseek-v3", ("deepseek_v3", "671B"), DEEPSEEK),
-    Flavor { written: false, ..flavor("gpt-oss-20b", ("gpt_oss", "20b"), GPT_OSS) },
-    Flavor { written: false, ..flavor("gpt-oss-120b", ("gpt_oss", "120b"), GPT_OSS) },
+    Flavor { written: false, ..flavor("gpt-oss-20b", ("gpt_oss", "20b"), GPT_OSS_SCALING) },
+    Flavor { written: false, ..flavor("gpt-oss-120b", ("gpt_oss", "120b"), GPT_OSS_SCALING) },
     Flavor { second_pipeline: false, ..flavor("qwen3-8b", ("qwen3", "8B"), RopeScaling::None) },
     Flavor { second_pipeline: false, ..flavor("qwen3-32b", ("qwen3", "32B"), RopeScaling::None) },
     Flavor { second_pipeline: false, ..flavor("qwen3-30b-a3b", ("qwen3", "30B-A3B"), RopeScaling::None) },
