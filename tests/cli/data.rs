@@ -90,6 +90,8 @@ fn data_that_cannot_be_used_is_refused_in_one_line() {
     };
     check("--data table.parquet", "table.parquet: ");
     check("--data a.u16 --document-mask", "a.u16: its documents are not known");
+    folder.write("ones.jsonl", &"{\"text\": \"a\"}\n".repeat(40));
+    check("--data ones.jsonl --document-mask", "there is nothing to predict");
     check("--document-mask", "--data <FILE>");
     check(
         "--data lines.jsonl --document-mask --device emulated",

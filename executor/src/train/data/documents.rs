@@ -26,6 +26,12 @@ impl DocumentStarts {
         }
     }
 
+    /// How many documents begin behind the token of number `first`, up to the token `count` behind it.
+    pub fn listed_behind(starts: &[u64], first: usize, count: usize) -> usize {
+        let up_to = |last: usize| starts.partition_point(|start| *start as usize <= last);
+        up_to(first + count) - up_to(first)
+    }
+
     /// Where documents begin among some `tokens`, the first of which has the number `first`; a beginning at the first is left
     /// out.
     pub fn among(&self, first: usize, tokens: &[u32]) -> Vec<usize> {

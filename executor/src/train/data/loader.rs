@@ -118,6 +118,19 @@ impl<'a> Loader<'a> {
         for block in tokens.sources().iter().flat_map(Source::samples) {
             check_vocabulary(&block?, shape.vocabulary)?;
         }
+        if shape.document_mask {
+            let mut has_target = false;
+            for source in tokens.sources() {
+                has_target |= source.has_successor(sequences(source, sequence) * sequence)?;
+            }
+            if !has_target {
+                return Err(RunError::Data(format!(
+                    "{}: no document has two tokens in a sequence of {sequence}, so with attention kept inside documents \
+                     there is nothing to predict: give longer documents, or leave the mask out",
+                    tokens.sources()[0].name()
+                )));
+            }
+        }
         let blend = Blend::new(tokens.sources().iter().map(|source| source.weight).collect());
         Ok(Self { tokens, shape, order, seed, begins, blend, samples: None, orders })
     }
@@ -406,6 +419,20 @@ mod tests {
         let shape = BatchShape { sequence: 4, global_batch: 1, vocabulary: 256, document_mask: true };
         let made = Loader::new(&unknown, shape, (Order::Shuffled, 0), [0, 0], Arc::default());
         assert!(made.unwrap_err().to_string().contains("its documents are not known"));
+        for (documents, allowed) in [
+            // All five tokens begin one; the last two are of one document; the same behind the last whole sequence.
+            (DocumentStarts::Listed([1, 2, 3, 4, 5].into()), false),
+            (DocumentStarts::Listed([1, 2, 3].into()), true),
+            (DocumentStarts::Listed([1, 2, 3, 4].into()), false),
+            (DocumentStarts::Behind(7), false),
+            (DocumentStarts::Behind(8), true),
+        ] {
+            let source = Source::of(vec![7, 7, 7, 7, 7, 1]).with_documents(Some(documents.clone()));
+            let tokens = Tokens::new(vec![source], Tokenizer::None).unwrap();
+            let made = Loader::new(&tokens, shape, (Order::Shuffled, 0), [0, 0], Arc::default());
+            let error = made.map_or_else(|error| error.to_string(), |_| String::new());
+            assert_eq!(error.contains("there is nothing to predict"), !allowed, "{documents:?}: {error}");
+        }
         check(&Tokens::bytes(b"abcdefg"), 97, "token 97 is not in the model's vocabulary of 97");
     }
 }

@@ -120,6 +120,29 @@ impl Source {
         self.documents.as_ref().map_or(Vec::new(), |documents| documents.among(self.first + first, tokens))
     }
 
+    /// Whether one of its first `count` tokens stands before another one of its document; true if documents are not known. Of a
+    /// long file with a token behind each document, what `samples` reads counts.
+    ///
+    /// # Errors
+    /// `Data` if a file cannot be read.
+    pub fn has_successor(&self, count: usize) -> Result<bool, RunError> {
+        match &self.documents {
+            None => Ok(true),
+            Some(DocumentStarts::Listed(starts)) => {
+                Ok(DocumentStarts::listed_behind(starts, self.first, count) < count)
+            }
+            Some(DocumentStarts::Behind(end)) => {
+                let (first, _) = self.split_at(count);
+                for block in first.samples() {
+                    if block?.iter().any(|token| token != end) {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+        }
+    }
+
     /// How many.
     pub fn count(&self) -> usize {
         self.count

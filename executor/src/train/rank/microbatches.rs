@@ -42,6 +42,11 @@ impl Rank<'_> {
         let (actions, words) =
             make_words(self.program, program, sizes, &*self.device, (&mut self.loader, step - 1))?;
         let documents = make_documents(self.program, sizes, (&mut self.loader, step - 1))?;
+        if self.program.rank == 0 && documents.as_ref().is_some_and(|documents| documents.targets == 0) {
+            (self.shared.settings.remark.0)(&format!(
+                "step {step}: none of its documents has two tokens in a sequence, so nothing is predicted and its loss is 0"
+            ));
+        }
         Ok(StepTokens { step, actions, words, documents })
     }
 
