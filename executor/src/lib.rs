@@ -68,7 +68,7 @@ pub use measure::calibrate::{
     network_work, on_machine, shared_gpus,
 };
 pub use measure::{Abilities, MeasuredDevice, abilities, measure_ops, recording_cost};
-pub use train::checkpoint::{abandon_checkpoints, last_checkpoint, tensor_names, untrained};
+pub use train::checkpoint::{PositionLimit, abandon_checkpoints, last_checkpoint, tensor_names, untrained};
 pub use train::data::format::{DATA_FORMATS, DataFormat};
 pub use train::data::tokens::{DataFile, DataOptions, Tokens};
 pub use train::generation::batch::{Batch, BatchPart, ChosenToken};

@@ -46,7 +46,8 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     let place = inputs::launched::place(inputs::launched::transport(transport))?;
     let coder = TextCoder::of(&tokens);
     let sample = sample(&arguments.sample, coder.as_ref())?;
-    let mut settings = Settings { validation, sample, ..settings(arguments) };
+    let position_limit = inputs::configuration::position_limit(&plan.model);
+    let mut settings = Settings { validation, sample, position_limit, ..settings(arguments) };
     if let Some(attempt) = attempt {
         settings = supervised::settings(attempt, settings);
         if supervised::is_complete(attempt, &settings) {

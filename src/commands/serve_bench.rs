@@ -9,8 +9,8 @@ use crate::{inputs, output};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use trainwright_executor::{
-    BatchRunner, GenerationMemory, ModelFolder, Remark, Serving, Settings, Start, serve_batches,
-    tensor_and_pipeline_ranks,
+    BatchRunner, GenerationMemory, ModelFolder, PositionLimit, Remark, RunError, Serving, Settings, Start,
+    serve_batches, tensor_and_pipeline_ranks,
 };
 use trainwright_sim::serving::{Limits, Load, Policy, Served, ServingError, policy, serve};
 use trainwright_spec::model::Model;
@@ -27,13 +27,12 @@ const REPEATS: usize = 3;
 /// Bad input, too little memory, a rank that stops; a sequence that does not fit the cache is an answer.
 pub fn run(arguments: &ServeBenchArguments) -> Result<Outcome, CliError> {
     let alone = output::stdout_is_taken(&[("--out", &arguments.out)], arguments.json)?;
-    let (model, start) = model(arguments)?;
+    let (model, limit, start) = model(arguments)?;
     // The ranks have no keys and values of a prompt that they did not compute.
     let load = load(&arguments.load)?.0.with_cached(0);
     let scheduling = Scheduling::new(arguments, &load)?;
-    if let Some(folder) = &arguments.checkpoint {
-        let folder = ModelFolder::open(Path::new(folder), Remark(output::remark))?;
-        folder.check_length(scheduling.longest)?;
+    if let (Some(limit), Some(_)) = (&limit, &arguments.checkpoint) {
+        limit.check(scheduling.longest).map_err(RunError::from)?;
     }
     let (tensor, pipeline) = (arguments.tensor.get(), arguments.pipeline.get());
     if pipeline > model.layers() {
@@ -48,6 +47,7 @@ pub fn run(arguments: &ServeBenchArguments) -> Result<Outcome, CliError> {
     }
     let settings = Settings {
         start,
+        position_limit: limit,
         seed: arguments.seed,
         serving: Some(scheduling.serving(arguments)),
         remark: Remark(output::remark),
@@ -96,21 +96,22 @@ pub fn run(arguments: &ServeBenchArguments) -> Result<Outcome, CliError> {
     Ok(Outcome::Done)
 }
 
-/// The model, and where its weights are from.
-fn model(arguments: &ServeBenchArguments) -> Result<(Model, Start), CliError> {
+/// The model, the most tokens of a sequence that its configuration states, and where its weights are from.
+fn model(arguments: &ServeBenchArguments) -> Result<(Model, Option<PositionLimit>, Start), CliError> {
     if let Some(name) = &arguments.model {
         let model = inputs::model(name)?;
         if model.decodes() {
             return Err(refuse("--model", name, "an encoder-decoder is not served yet: give a decoder"));
         }
-        return Ok((model, Start::Anew));
+        let limit = inputs::configuration::position_limit(&model);
+        return Ok((model, limit, Start::Anew));
     }
     let path = arguments.checkpoint.as_deref().expect("the group needs one of its arguments");
     let folder = ModelFolder::open(Path::new(path), Remark(output::remark))?;
     let Some(model) = folder.model else {
         return Err(refuse("--checkpoint", path, "it has no config.json, which says what its model is"));
     };
-    Ok((model, Start::Weights(folder.folder)))
+    Ok((model, folder.limit, Start::Weights(folder.folder)))
 }
 
 /// How steps are made.

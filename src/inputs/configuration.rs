@@ -3,8 +3,9 @@
 use serde_json::Value;
 use std::fs::File;
 use std::io::Read;
-use trainwright_executor::untrained;
+use trainwright_executor::{PositionLimit, untrained};
 use trainwright_spec::catalog;
+use trainwright_spec::model::hf::from_hugging_face;
 use trainwright_spec::model::{Model, preset};
 
 /// Longer files are no configurations.
@@ -15,6 +16,19 @@ const MOST_BYTES: u64 = 1 << 20;
 pub fn remark(model: &Model) -> Option<String> {
     let (key, value, why) = untrained(&configuration(model)?, model)?;
     Some(format!("{}: `{key}` is {value}; {why}: it trains without that", model.name))
+}
+
+/// The most tokens of a sequence that the configuration states, if it is at hand and describes the model.
+pub fn position_limit(model: &Model) -> Option<PositionLimit> {
+    let config = configuration(model)?;
+    if model.name.ends_with(".json") {
+        let read = from_hugging_face(&config.to_string(), &model.name).ok()?;
+        let (dropout, dropout_rates) = (model.dropout, model.dropout_rates);
+        if (Model { dropout, dropout_rates, ..read }) != *model {
+            return None;
+        }
+    }
+    PositionLimit::of(&config, &model.name)
 }
 
 fn configuration(model: &Model) -> Option<Value> {

@@ -5,6 +5,9 @@ use crate::run::{losses, tiny_plan};
 use crate::{Folder, Ran, program};
 use std::process::Command;
 use std::time::Duration;
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::model::hf::from_hugging_face;
+use trainwright_spec::precision::Precision;
 
 const TEXT: &str = "the quick brown fox jumps over the lazy dog; ";
 
@@ -55,6 +58,47 @@ fn a_resumed_run_prints_the_same_as_an_uninterrupted_one() {
     folder.write("other", &TEXT.repeat(21));
     let other = folder.run("run plan.toml --data other --steps 6 --resume ck");
     check_error(&other, 2, "trainer.json: `data` is ");
+}
+
+const EXPERTS: &str = r#"{"model_type": "mixtral", "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1,
+    "num_hidden_layers": 2, "intermediate_size": 12, "vocab_size": 256, "hidden_act": "silu", "num_local_experts": 4,
+    "num_experts_per_tok": 2, "sliding_window": null, "tie_word_embeddings": false, "max_position_embeddings": 8}"#;
+
+/// A plan in bf16 whose ranks share experts: the configuration that its model is named after states how long sequences may be, and
+/// then its checkpoints do.
+#[test]
+fn experts_in_bf16_go_on_and_longer_sequences_are_refused() {
+    let folder = prepared();
+    folder.write("config.json", EXPERTS);
+    let mut plan = tiny_plan();
+    plan.model = from_hugging_face(EXPERTS, "./config.json").unwrap();
+    plan.mesh = Mesh { expert: 2, ..Mesh::new(1, 1, 2) };
+    plan.stages = vec!["2 none".parse().unwrap()];
+    plan.job.precision = Precision::Bf16;
+    folder.write("plan.toml", &plan.to_toml());
+    plan.job.sequence = 9;
+    folder.write("longer.toml", &plan.to_toml());
+    let run = |rest: &str| folder.run(&format!("run {rest} --data text --learning-rate 0.01"));
+    let complete = run("plan.toml --steps 4");
+    assert_eq!(run("plan.toml --steps 2 --save ck").stderr, "");
+    let rest = run("plan.toml --steps 4 --resume ck --save ck");
+    assert_eq!(losses(&rest.stdout), losses(&complete.stdout)[2..], "{}", rest.stderr);
+    let config: serde_json::Value =
+        serde_json::from_str(&folder.read("ck/step-00000004/config.json")).unwrap();
+    assert_eq!((&config["model_type"], &config["max_position_embeddings"]), (&"mixtral".into(), &8.into()));
+    let of = |file: &str, tokens| {
+        format!("{file}: `max_position_embeddings` is 8; a sequence of {tokens} tokens is longer")
+    };
+    check_error(&run("longer.toml --steps 1"), 2, &of("./config.json", 9));
+    let of_checkpoint = of("ck/step-00000004/config.json", 9);
+    check_error(&run("longer.toml --steps 1 --from ck/step-00000004"), 2, &of_checkpoint);
+    let generate =
+        |tokens: usize| folder.run(&format!("generate --checkpoint ck --prompt abcd --tokens {tokens}"));
+    assert_eq!(generate(4).code, 0);
+    check_error(&generate(5), 2, &of_checkpoint);
+    let serve = |rest: &str| folder.run(&format!("serve-bench {rest} --batch 1 --input 4 --output 5"));
+    check_error(&serve("--checkpoint ck"), 2, &of_checkpoint);
+    check_error(&serve("--model ./config.json"), 2, &of("./config.json", 9));
 }
 
 /// Words and bytes: the smallest `tokenizer.json` that cuts a text.

@@ -3,6 +3,8 @@
 use crate::comm::drill::Drill;
 use crate::comm::transport::Remark;
 use crate::device::{AttentionBy, DEVICES, DeviceKind};
+use crate::error::CheckpointError;
+use crate::train::checkpoint::PositionLimit;
 use crate::train::data::tokens::Tokens;
 use crate::train::generation::weight_format::WeightFormat;
 use crate::train::generation::{Generation, Serving, TrainingSample};
@@ -24,6 +26,9 @@ pub struct Settings {
     /// What the run begins with.
     #[serde(skip)] // A path of this host: what it leads to is compared.
     pub start: Start,
+    /// The most tokens of a sequence that the configuration of the plan's model states, if it is at hand. Checkpoints state it too.
+    #[serde(skip)] // Not every host needs to have the configuration.
+    pub position_limit: Option<PositionLimit>,
     /// When the loss of held-out tokens is measured, if ever.
     pub validation: Option<Validation>,
     /// Where checkpoints go, if there are to be any.
@@ -86,6 +91,14 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Refuses sequences that are longer than the configuration of the plan's model states.
+    ///
+    /// # Errors
+    /// `Differs` as `PositionLimit::check`.
+    pub(crate) fn check_positions(&self, longest: usize) -> Result<(), CheckpointError> {
+        self.position_limit.as_ref().map_or(Ok(()), |limit| limit.check(longest))
+    }
+
     /// How weights are kept that are only read; `None` in a training.
     pub(crate) fn weights_to_read(&self) -> Option<WeightFormat> {
         let of_serving = self.serving.as_ref().map(|serving| serving.weights);
@@ -158,6 +171,7 @@ impl Default for Settings {
             steps: 10,
             seed: 0,
             start: Start::Anew,
+            position_limit: None,
             validation: None,
             saving: None,
             sample: None,

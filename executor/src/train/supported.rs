@@ -75,31 +75,14 @@ pub fn check_forward(plan: &Plan) -> Result<(), RunError> {
     }
 }
 
-/// What checkpoints hold.
-const CHECKPOINTS: &str = "checkpoints are of dense models with weights in fp32 and moments in memory";
-
-/// Whether what a plan trains can be saved and read.
+/// Whether what a plan trains can be saved, and what it trains with be read from a folder.
 ///
 /// # Errors
-/// `Refused` with the first part that checkpoints have not.
+/// `Refused` if the moments are on a drive.
 pub fn check_checkpoints(plan: &Plan) -> Result<(), RunError> {
-    if plan.model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_))) {
-        return Err(refuse("model", "one with experts", CHECKPOINTS.into()));
-    }
-    check_loaded(plan)
-}
-
-/// Whether a plan can begin with weights of a folder.
-///
-/// # Errors
-/// As `check_checkpoints`.
-pub fn check_loaded(plan: &Plan) -> Result<(), RunError> {
-    let without = CHECKPOINTS.to_string();
-    if plan.job.precision != Precision::Fp32 {
-        return Err(refuse("job.precision", plan.job.precision.name(), without));
-    }
     if plan.offload.optimizer == Some(Place::Nvme) {
-        return Err(refuse("offload.optimizer", "nvme", without));
+        let allowed = "checkpoints are of moments in memory: keep them there or on `host`";
+        return Err(refuse("offload.optimizer", "nvme", allowed.into()));
     }
     Ok(())
 }

@@ -329,25 +329,39 @@ fn attention_by_a_library() {
     assert_eq!(many.attention.as_deref(), Some("cuDNN, emulated"));
 }
 
-/// What one device has written another one goes on with, and the other way round.
+/// What one device has written another one goes on with, and the other way round; the same one with the same bits.
 #[test]
 fn a_checkpoint_goes_from_device_to_device() {
     if !is_there() {
         return;
     }
-    let draft = Draft { mesh: [1, 1, 2], data_sharding: "zero1", ..emulated("gpt") };
-    let run = |device: &str, settings: Settings| {
-        let device = DeviceKind::from_name(device).unwrap();
-        train(&draft.plan(), &tokens(), &Settings { device, ..settings }, &mut |_| {}).unwrap()
-    };
-    let expected = run("cpu", settings(2)).steps[1].loss;
-    for devices in [["cpu", "emulated"], ["emulated", "cpu"]] {
-        let folder = tempfile::tempdir().unwrap();
-        let saving = Some(Saving { folder: folder.path().into(), every: None, keep: NonZeroUsize::MIN });
-        run(devices[0], Settings { saving, ..settings(1) });
-        let start = Start::Resume(folder.path().into());
-        let resumed = run(devices[1], Settings { start, ..settings(2) }).steps[0].loss;
-        assert!((resumed / expected - 1.0).abs() < 1e-4, "{devices:?}: {resumed} is not {expected}");
+    let sharded = Draft { mesh: [1, 1, 2], data_sharding: "zero1", optimizer: "adamw", ..emulated("gpt") };
+    let bf16 = |draft: Draft| Draft { precision: Precision::Bf16, ..draft };
+    let experts = Draft { mesh: [1, 1, 2], expert: [2, 1, 0], optimizer: "adamw", ..emulated("mixtral") };
+    for (draft, tolerance) in
+        [(sharded.clone(), 1e-4), (bf16(sharded), 1e-3), (experts.clone(), 1e-4), (bf16(experts), 1e-3)]
+    {
+        let run = |device: &str, settings: Settings| {
+            let device = DeviceKind::from_name(device).unwrap();
+            let outcome = train(&draft.plan(), &tokens(), &Settings { device, ..settings }, &mut |_| {});
+            outcome.unwrap_or_else(|error| panic!("{draft:?}: {error}"))
+        };
+        for devices in [["cpu", "emulated"], ["emulated", "cpu"], ["emulated", "emulated"]] {
+            let expected = run(devices[1], settings(3));
+            let folder = tempfile::tempdir().unwrap();
+            let saving = Some(Saving { folder: folder.path().into(), every: None, keep: NonZeroUsize::MIN });
+            run(devices[0], Settings { saving, ..settings(2) });
+            let start = Start::Resume(folder.path().into());
+            let resumed = run(devices[1], Settings { start, ..settings(3) });
+            let [found, wanted] = [resumed.steps[0].loss, expected.steps[2].loss];
+            assert!(
+                (found / wanted - 1.0).abs() < tolerance,
+                "{devices:?}: {found} is not {wanted}: {draft:?}"
+            );
+            if devices[0] == devices[1] {
+                assert_eq!((found, resumed.weights), (wanted, expected.weights), "{draft:?}");
+            }
+        }
     }
 }
 

@@ -212,6 +212,7 @@ fn a_sample_of_a_training_is_what_its_checkpoint_generates() {
         Draft { mesh: [2, 1, 2], data_sharding: "zero2", sequence_parallel: true, ..Draft::of("llama") },
         Draft { mesh: [1, 2, 1], virtual_stages: 2, schedule: "interleaved", ..Draft::of("gpt") },
         Draft { mesh: [1, 2, 1], virtual_stages: 2, schedule: "dualpipev", ..Draft::of("llama") },
+        Draft { mesh: [1, 1, 2], expert: [2, 1, 0], ..Draft::of("mixtral") },
     ] {
         let folder = tempfile::tempdir().unwrap();
         let (prompt, two) = (vec![3, 66, 0, 17], NonZeroUsize::new(2).unwrap());
@@ -231,7 +232,7 @@ fn a_sample_of_a_training_is_what_its_checkpoint_generates() {
             assert_eq!(made[0].tokens, sample, "{draft:?} step {step}");
         }
     }
-    // Experts are in no checkpoint: one rank samples what two do that share them.
+    // One rank samples what two do that share experts.
     let sample = TrainingSample {
         prompt: vec![1, 2],
         tokens: NonZeroUsize::new(6).unwrap(),
@@ -331,6 +332,9 @@ fn what_cannot_be_generated_is_refused() {
     check(&plan, wanted(&[&[1; 13]], 8), "are 21 tokens, and the model has 20 positions");
     check(&plan, wanted(&[&[1], &[]], 8), "prompt 2 has no token");
     check(&plan, wanted(&[&[66, 67]], 8), "the token 67, which is not in the model's vocabulary of 67");
+    let beyond = |stop| Generation { stop: Some(stop), ..wanted(&[&[1]], 8) };
+    check(&plan, beyond(67), "the token 67, which is to end texts, is not in the model's vocabulary of 67");
+    assert!(run(&plan, Start::Anew, beyond(66)).is_ok());
     let context = Draft { context: [2, 1], ..Draft::of("gpt") }.plan();
     check(&context, wanted(&[&[1]], 8), "generate with `context = 1`");
     let on_grid = Draft { mesh: [4, 1, 1], tensor_rows: 2, micro_batch: 2, ..Draft::of("gpt") }.plan();

@@ -5,7 +5,7 @@
 //!                   optimizer.safetensors  the optimizer's moments of each of them
 //!                   config.json            the model, if Hugging Face has such
 //!                   tokenizer.json         the tokenizer, if one was used
-//!                   trainer.json           step, seed and place in the data
+//!                   trainer.json           step, seed and place in the data; checksums of itself and of the tensors
 //! ```
 //!
 //! A folder is written under another name, put on the disk and then renamed: one that has its name is complete.
@@ -15,6 +15,7 @@ use crate::comm::transport::Remark;
 use crate::error::CheckpointError;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The state of a checkpoint that is not in tensors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)] // A damaged key would be one.
 pub(crate) struct Trainer {
     /// Steps that were done.
     pub step: usize,
@@ -40,7 +42,44 @@ pub(crate) struct Trainer {
     /// CRC-32 of each file of tensors, by its name; empty in checkpoints of earlier versions.
     #[serde(default)]
     pub checksums: BTreeMap<String, String>,
+    /// CRC-32 of this file with zeros in the place of this number, its last one; `None` in checkpoints of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
 }
+
+impl Trainer {
+    /// Its file, with a checksum.
+    fn to_text(&self) -> String {
+        let unsummed = Self { checksum: Some(UNSUMMED.into()), ..self.clone() };
+        let text = serde_json::to_string_pretty(&unsummed).expect("a state is JSON") + "\n";
+        let checksum = crc32fast::hash(text.as_bytes());
+        let at = text.rfind(UNSUMMED).expect("it was just written");
+        format!("{}{checksum:08x}{}", &text[..at], &text[at + UNSUMMED.len()..])
+    }
+
+    /// Reads the file of `to_text`, and those of earlier versions, which have no checksum of their own.
+    ///
+    /// # Errors
+    /// `Damaged` if it is none, or another one than was written.
+    fn from_text(file: &Path, text: &[u8]) -> Result<Self, CheckpointError> {
+        let damaged = |error: &dyn Display| CheckpointError::damaged(file, error);
+        let trainer: Self = serde_json::from_slice(text).map_err(|error| damaged(&error))?;
+        let Some(expected) = &trainer.checksum else { return Ok(trainer) };
+        let text = std::str::from_utf8(text).map_err(|error| damaged(&error))?;
+        let Some(at) = text.rfind(expected) else {
+            return Err(damaged(&"its checksum is spelt in another way than it was written"));
+        };
+        let unsummed = format!("{}{UNSUMMED}{}", &text[..at], &text[at + expected.len()..]);
+        let found = format!("{:08x}", crc32fast::hash(unsummed.as_bytes()));
+        match *expected == found {
+            true => Ok(trainer),
+            false => Err(damaged(&format!("its checksum is {found} and should be {expected}"))),
+        }
+    }
+}
+
+/// What stands in the place of a file's own checksum while that is computed.
+const UNSUMMED: &str = "00000000";
 
 /// The file of `Trainer`.
 const TRAINER: &str = "trainer.json";
@@ -112,12 +151,11 @@ pub(crate) fn last_folder(folder: &Path, remark: Remark) -> Result<(PathBuf, Tra
     Ok((path, trainer))
 }
 
-/// The state of a checkpoint all of whose files of tensors are as they were written.
+/// The state of a checkpoint whose state and files of tensors are as they were written.
 fn verified(path: &Path) -> Result<Trainer, CheckpointError> {
     let file = path.join(TRAINER);
     let text = fs::read(&file).map_err(|error| CheckpointError::read(&file, &error))?;
-    let trainer: Trainer =
-        serde_json::from_slice(&text).map_err(|error| CheckpointError::damaged(&file, error))?;
+    let trainer = Trainer::from_text(&file, &text)?;
     for (name, expected) in &trainer.checksums {
         let file = beside(&file, name)?;
         let (_, found) = checksum_of(&file).map_err(|error| CheckpointError::read(&file, &error))?;
@@ -233,8 +271,7 @@ impl<'a> Draft<'a> {
 
     /// Gives it its name; only the last `keep` checkpoints stay.
     pub fn finish(self, trainer: &Trainer, keep: usize) -> Result<(), CheckpointError> {
-        let text = serde_json::to_string_pretty(trainer).expect("a state is JSON") + "\n";
-        self.write(TRAINER, text.as_bytes())?;
+        self.write(TRAINER, trainer.to_text().as_bytes())?;
         let rename = || {
             File::open(&self.path)?.sync_all()?;
             fs::rename(&self.path, self.folder.join(name(self.step)))?;
@@ -255,5 +292,39 @@ impl Drop for Draft<'_> {
     fn drop(&mut self) {
         // After `finish` there is nothing of that name.
         let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each bit of the file: what is still a state is another one than was written, or its checksum is.
+    #[test]
+    fn any_flipped_bit_of_a_state_is_found() {
+        let trainer = Trainer {
+            step: 20,
+            seed: 7,
+            optimizer: "adamw".into(),
+            sequences: 160,
+            sequence: 16,
+            data: "5 a0".into(),
+            tokenizer: "bytes".into(),
+            checksums: [("model.safetensors".to_string(), "0badcafe".to_string())].into(),
+            checksum: None,
+        };
+        let (file, text) = (Path::new("trainer.json"), trainer.to_text());
+        let read = Trainer::from_text(file, text.as_bytes()).unwrap();
+        assert_eq!(Trainer { checksum: None, ..read }, trainer);
+        for bit in 0..8 * text.len() {
+            let mut flipped = text.clone().into_bytes();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let read = Trainer::from_text(file, &flipped);
+            let text = String::from_utf8_lossy(&flipped);
+            assert!(matches!(read, Err(CheckpointError::Damaged { .. })), "bit {bit} of {text}: {read:?}");
+        }
+        // An earlier version wrote none.
+        let earlier = serde_json::to_string_pretty(&trainer).unwrap();
+        assert_eq!(Trainer::from_text(file, earlier.as_bytes()).unwrap(), trainer);
     }
 }

@@ -1,26 +1,43 @@
 //! A model as a Hugging Face `config.json`, and whether one describes the model of a plan.
 
 use super::names::Family;
+use super::position_limit::{self, PositionLimit};
 use crate::error::CheckpointError;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use trainwright_spec::model::hf::from_hugging_face;
-use trainwright_spec::model::{Activation, Mlp, Model, Norm, Position};
+use trainwright_spec::model::{Activation, BlockRun, Mlp, Model, Norm, Position};
 
 /// ε of the norms of a model that does not say it.
 const EPSILON: f64 = 1e-5;
 /// θ of rotary positions of a model that does not say it.
 const ROTARY_BASE: f64 = 10_000.0;
 
-/// The `config.json` of a model; `None` if it is of no family of Hugging Face's that the executor writes.
-pub(crate) fn config(model: &Model) -> Option<String> {
+/// The `config.json` of a model with what is stated of its positions; `None` if it is of no family of Hugging Face's that the
+/// executor writes.
+pub(crate) fn config(model: &Model, limit: Option<&PositionLimit>) -> Option<String> {
     let [run] = model.blocks.as_slice() else { return None };
-    let Mlp::Dense(mlp) = &run.block.mlp else { return None };
+    let mut written = keys(model, run);
+    if let (Some(limit), Position::Rotary) = (limit, model.embedding.position) {
+        written[position_limit::KEY] = limit.positions.into();
+    }
+    let text = serde_json::to_string_pretty(&written).expect("a configuration is JSON") + "\n";
+    let read = from_hugging_face(&text, &model.name).ok()?;
+    let norm = if Family::of(model) == Family::Gpt2 { Norm::LayerNorm } else { Norm::RmsNorm };
+    (difference(&read, model).is_none() && model.final_norm == Some(norm)).then_some(text)
+}
+
+/// The keys that say of which sizes a model of some equal blocks is.
+fn keys(model: &Model, run: &BlockRun) -> Value {
     let attention = &run.block.attention;
     let rates = model.drops_out();
-    let written = match (Family::of(model), model.embedding.position) {
-        (Family::Gpt2, Position::Learned(positions)) => json!({
+    let mlp = match &run.block.mlp {
+        Mlp::Dense(mlp) => mlp,
+        Mlp::Experts(experts) => &experts.expert,
+    };
+    match (&run.block.mlp, model.embedding.position) {
+        (Mlp::Dense(_), Position::Learned(positions)) => json!({
             "architectures": ["GPT2LMHeadModel"],
             "model_type": "gpt2",
             "n_embd": model.hidden,
@@ -34,6 +51,26 @@ pub(crate) fn config(model: &Model) -> Option<String> {
             "resid_pdrop": rates.residual,
             "embd_pdrop": rates.embedding,
             "attn_pdrop": rates.attention,
+            "tie_word_embeddings": model.head.tied,
+            "torch_dtype": "float32",
+        }),
+        (Mlp::Experts(experts), _) => json!({
+            "architectures": ["MixtralForCausalLM"],
+            "model_type": "mixtral",
+            "hidden_size": model.hidden,
+            "num_attention_heads": attention.heads,
+            "num_key_value_heads": attention.kv_heads,
+            "head_dim": attention.head_dim,
+            "num_hidden_layers": run.count,
+            "intermediate_size": mlp.width,
+            "num_local_experts": experts.count,
+            "num_experts_per_tok": experts.per_token,
+            "vocab_size": model.vocab,
+            "hidden_act": if mlp.activation == Activation::Silu { "silu" } else { "relu" },
+            "attention_dropout": rates.attention,
+            "rms_norm_eps": model.norm_epsilon.unwrap_or(EPSILON),
+            "rope_theta": attention.rotary_base.unwrap_or(ROTARY_BASE),
+            "sliding_window": null,
             "tie_word_embeddings": model.head.tied,
             "torch_dtype": "float32",
         }),
@@ -56,18 +93,14 @@ pub(crate) fn config(model: &Model) -> Option<String> {
             "tie_word_embeddings": model.head.tied,
             "torch_dtype": "float32",
         }),
-    };
-    let text = serde_json::to_string_pretty(&written).expect("a configuration is JSON") + "\n";
-    let read = from_hugging_face(&text, &model.name).ok()?;
-    let norm = if Family::of(model) == Family::Gpt2 { Norm::LayerNorm } else { Norm::RmsNorm };
-    (difference(&read, model).is_none() && model.final_norm == Some(norm)).then_some(text)
+    }
 }
 
-/// Checks that the `config.json` of a folder, if it has one, describes the plan's model.
-pub(crate) fn check(folder: &Path, model: &Model) -> Result<(), CheckpointError> {
+/// Checks that the `config.json` of a folder, if it has one, describes the plan's model. Returns what it states of positions.
+pub(crate) fn check(folder: &Path, model: &Model) -> Result<Option<PositionLimit>, CheckpointError> {
     let path = folder.join("config.json");
     if !path.exists() {
-        return Ok(());
+        return Ok(None);
     }
     let origin = path.display().to_string();
     let text = fs::read_to_string(&path).map_err(|error| CheckpointError::read(&path, &error))?;
@@ -82,7 +115,7 @@ pub(crate) fn check(folder: &Path, model: &Model) -> Result<(), CheckpointError>
         serde_json::from_str(&text).map_err(|error| CheckpointError::damaged(&path, error))?;
     match untrained(&config, model) {
         Some((key, value, allowed)) => differs(key, value, allowed.into()),
-        None => Ok(()),
+        None => Ok(PositionLimit::of(&config, &origin)),
     }
 }
 

@@ -137,12 +137,13 @@ impl Saver<'_> {
             data: self.tokens.fingerprint().into(),
             tokenizer: self.tokens.tokenizer().name(),
             checksums,
+            checksum: None,
         };
         Ok(draft.finish(&trainer, self.saving.keep.get())?)
     }
 
     fn write_rest(&self, draft: &Draft) -> Result<(), CheckpointError> {
-        if let Some(config) = hugging_face::config(&self.plan.model) {
+        if let Some(config) = hugging_face::config(&self.plan.model, self.beginning.limit.as_ref()) {
             draft.write("config.json", config.as_bytes())?;
         }
         if let Some(tokenizer) = self.tokens.tokenizer().file() {

@@ -3,6 +3,7 @@
 use super::folder::{self, Trainer};
 use super::hugging_face;
 use super::names::{Stored, stored};
+use super::position_limit::PositionLimit;
 use super::tensors::TensorReader;
 use crate::error::CheckpointError;
 use crate::train::data::tokens::Tokens;
@@ -32,6 +33,8 @@ pub(crate) struct Beginning {
     pub sequences: usize,
     /// From which initial weights and the order of the data are made.
     pub seed: u64,
+    /// The most tokens of a sequence, where the folder's configuration or the settings state it.
+    pub limit: Option<PositionLimit>,
     weights: Option<TensorReader>,
     moments: Option<TensorReader>,
 }
@@ -40,13 +43,15 @@ impl Beginning {
     /// Opens what a run begins with and checks that it suits.
     pub fn open(plan: &Plan, tokens: &Tokens, settings: &Settings) -> Result<Self, CheckpointError> {
         let seed = settings.seed;
-        let fresh = Self { step: 0, sequences: 0, seed, weights: None, moments: None };
+        let limit = settings.position_limit.clone();
+        let fresh = Self { step: 0, sequences: 0, seed, limit, weights: None, moments: None };
         match &settings.start {
             Start::Anew => Ok(fresh),
             Start::Weights(folder) => {
-                hugging_face::check(folder, &plan.model)?;
+                let stated = hugging_face::check(folder, &plan.model)?;
+                let limit = stated.or(fresh.limit);
                 check_tokenizer(folder, tokens)?;
-                Ok(Self { weights: Some(TensorReader::open(folder, "model")?), ..fresh })
+                Ok(Self { limit, weights: Some(TensorReader::open(folder, "model")?), ..fresh })
             }
             Start::Resume(folder) => {
                 let (path, trainer) = folder::last_folder(folder, settings.remark)?;
@@ -59,12 +64,13 @@ impl Beginning {
                         allowed: format!("the run is to end with step {}: name a later one", settings.steps),
                     });
                 }
-                hugging_face::check(&path, &plan.model)?;
+                let stated = hugging_face::check(&path, &plan.model)?;
                 let open = |name| TensorReader::open(&path, name).map(Some);
                 Ok(Self {
                     step: trainer.step,
                     sequences: trainer.sequences,
                     seed: trainer.seed,
+                    limit: stated.or(fresh.limit),
                     weights: open("model")?,
                     moments: open("optimizer")?,
                 })

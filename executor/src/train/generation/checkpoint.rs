@@ -3,7 +3,7 @@
 use super::text::TextCoder;
 use crate::comm::transport::Remark;
 use crate::error::{CheckpointError, RunError};
-use crate::train::checkpoint::last_folder;
+use crate::train::checkpoint::{PositionLimit, last_folder};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ pub struct ModelFolder {
     pub folder: PathBuf,
     /// The model of its `config.json`; `None` if it has none.
     pub model: Option<Model>,
-    /// The most tokens of a sequence, if its `config.json` says so.
-    pub positions: Option<usize>,
+    /// The most tokens of a sequence, if its `config.json` states them.
+    pub limit: Option<PositionLimit>,
     /// The step of the run that wrote it, if one did.
     pub step: Option<usize>,
     /// Whether each byte of the run's data was a token.
@@ -38,21 +38,20 @@ impl ModelFolder {
         let of_run = of_run.transpose()?;
         let folder = of_run.as_ref().map_or_else(|| path.to_path_buf(), |(folder, _)| folder.clone());
         let config = folder.join("config.json");
-        let (mut model, mut positions) = (None, None);
+        let (mut model, mut limit) = (None, None);
         if config.exists() {
             let text = fs::read_to_string(&config).map_err(|error| CheckpointError::read(&config, &error))?;
             let damaged = |error: String| CheckpointError::damaged(&config, error);
             let read = from_hugging_face(&text, &config.display().to_string());
             model = Some(read.map_err(|error| damaged(error.to_string()))?);
             let known: Value = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-            positions =
-                known.get("max_position_embeddings").and_then(Value::as_u64).map(|count| count as usize);
+            limit = PositionLimit::of(&known, &config.display().to_string());
         }
         let trainer = of_run.map(|(_, trainer)| trainer);
         Ok(Self {
             folder,
             model,
-            positions,
+            limit,
             step: trainer.as_ref().map(|trainer| trainer.step),
             is_of_bytes: trainer.is_some_and(|trainer| trainer.tokenizer == "bytes"),
         })
@@ -74,11 +73,8 @@ impl ModelFolder {
     /// Refuses sequences that are longer than the positions of `config.json`.
     ///
     /// # Errors
-    /// `Data` with both numbers.
+    /// `Checkpoint` with the file and both numbers.
     pub fn check_length(&self, longest: usize) -> Result<(), RunError> {
-        match self.positions {
-            Some(positions) if positions < longest => Err(super::layout::too_long(positions, longest)),
-            _ => Ok(()),
-        }
+        Ok(self.limit.as_ref().map_or(Ok(()), |limit| limit.check(longest))?)
     }
 }

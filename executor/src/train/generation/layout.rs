@@ -75,16 +75,11 @@ pub(crate) fn layout(plan: &Plan, longest: usize) -> Result<Plan, RunError> {
 /// Refuses sequences that are longer than learned positions.
 pub(crate) fn check_positions(model: &Model, longest: usize) -> Result<(), RunError> {
     match model.embedding.position {
-        Position::Learned(positions) if positions < longest => Err(too_long(positions, longest)),
+        Position::Learned(positions) if positions < longest => Err(RunError::Data(format!(
+            "a prompt and the tokens behind it are {longest} tokens, and the model has {positions} positions"
+        ))),
         _ => Ok(()),
     }
-}
-
-/// A sequence that is longer than the model's positions.
-pub(crate) fn too_long(positions: usize, longest: usize) -> RunError {
-    RunError::Data(format!(
-        "a prompt and the tokens behind it are {longest} tokens, and the model has {positions} positions"
-    ))
 }
 
 /// A stage for each pipeline rank, of as many blocks as all of its stages have.

@@ -81,8 +81,15 @@ fn checked(plan: &Plan, settings: &Settings) -> Result<Plan, RunError> {
         };
         return Err(RunError::Data(format!("prompt {} {problem}", number + 1)));
     }
+    if let Some(stop) = generation.stop.filter(|stop| *stop as usize >= vocabulary) {
+        let what = format!(
+            "the token {stop}, which is to end texts, is not in the model's vocabulary of {vocabulary}"
+        );
+        return Err(RunError::Data(what));
+    }
     let plan = settings.device.with_executor_stack(&layout(plan, generation.longest())?)?;
     supported::check_forward(&plan)?;
+    settings.check_positions(generation.longest())?;
     Ok(plan)
 }
 

@@ -94,5 +94,6 @@ fn checked(plan: &Plan, settings: &Settings, serving: &Serving) -> Result<Plan, 
     }
     let plan = settings.device.with_executor_stack(&layout(plan, serving.longest)?)?;
     supported::check_forward(&plan)?;
+    settings.check_positions(serving.longest)?;
     Ok(plan)
 }

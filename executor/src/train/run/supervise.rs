@@ -60,13 +60,15 @@ impl Run {
             let local = |rank: &usize| here.local_rank.unwrap_or(*rank);
             here.ranks.iter().map(local).try_for_each(settings.device.require_fp8)?;
         }
-        match &settings.start {
-            // Weights that are only read may be those of experts too.
-            Start::Weights(_) if settings.saving.is_none() => supported::check_loaded(&plan)?,
-            Start::Anew if settings.saving.is_none() => {}
-            _ => supported::check_checkpoints(&plan)?,
+        if settings.saving.is_some() || settings.start != Start::Anew {
+            supported::check_checkpoints(&plan)?;
         }
         let beginning = Beginning::open(&plan, tokens, settings)?;
+        let longest = longest_sequence(&plan, settings);
+        [&beginning.limit, &settings.position_limit]
+            .into_iter()
+            .flatten()
+            .try_for_each(|limit| limit.check(longest))?;
         let orders = Arc::default();
         loader(&plan, settings, tokens, &beginning, &orders)?;
         check_validation(&plan, tokens, settings)?;
@@ -186,6 +188,12 @@ impl Run {
         });
         known.unwrap_or_else(|| "start".into())
     }
+}
+
+/// Tokens of the longest sequence that a run passes through the model, of a training or a sample of it.
+fn longest_sequence(plan: &Plan, settings: &Settings) -> usize {
+    let of_sample = settings.sample.as_ref().map_or(0, |sample| sample.prompt.len() + sample.tokens.get());
+    plan.job.sequence.max(of_sample)
 }
 
 /// The batches of a run from its beginning on.

@@ -25,6 +25,8 @@ pub(crate) struct LayerState {
     pub gradients: Sharded,
     /// By parameter: moments of the elements that this rank updates, and the f32 weights if weights are rounded.
     pub moments: Vec<Vec<Numbers>>,
+    /// Whether weights are rounded to bf16. Then the last of each parameter's moments are its f32 weights.
+    rounds: bool,
     /// Where the moments are while they are on a drive.
     pub stored: Vec<Stored>,
     /// Sums over a set of ranks that are still to be summed over all sets.
@@ -174,6 +176,7 @@ impl LayerState {
             weights,
             packed: BTreeMap::new(),
             parameters,
+            rounds: sizes.rounds,
             stored: Vec::new(),
             fresh: None,
             has_replicas,
@@ -369,19 +372,24 @@ impl LayerState {
         })
     }
 
-    /// What this rank updates of a parameter: its weights, then each of its moments.
+    /// What this rank updates of a parameter: its f32 weights, then each of its moments. Rounded weights follow from the f32
+    /// ones, so that they are not among them.
     pub fn shard(&mut self, device: &dyn Device, name: ParameterName) -> Vec<f32> {
-        let mut shard = Vec::new();
+        let (mut shard, rounds) = (Vec::new(), self.rounds);
         self.owned(|owned| {
             if owned.parameter.name == name {
-                shard.extend_from_slice(&device.read(owned.weights.as_slice()));
-                owned.moments.iter().for_each(|moment| shard.extend_from_slice(&device.read(moment.slice())));
+                let (weights, moments) = match (rounds, &*owned.moments) {
+                    (true, [moments @ .., master]) => (master.slice(), moments),
+                    (_, moments) => (owned.weights.as_slice(), moments),
+                };
+                shard.extend_from_slice(&device.read(weights));
+                moments.iter().for_each(|moment| shard.extend_from_slice(&device.read(moment.slice())));
             }
         });
         shard
     }
 
-    /// Takes over what `load` has of each parameter.
+    /// Takes over what `load` has of each parameter: weights are those of a file, to the last bit where they are f32.
     pub(super) fn load<E>(
         &mut self,
         mut load: impl FnMut(&Parameter) -> Result<Option<Loaded>, E>,
@@ -391,9 +399,23 @@ impl LayerState {
             let range = first..first + parameter.shard_length();
             first = range.end;
             let Some(loaded) = load(parameter)? else { continue };
-            match &mut self.weights.shard {
-                None => parameter.fill(&loaded.weights, self.weights.full.host_mut()),
-                Some(shard) => parameter.collect(&loaded.weights, &mut shard.host_mut()[range]),
+            if let (true, Some(master)) = (self.rounds, moments.last_mut()) {
+                parameter.collect(&loaded.weights, master.host_mut());
+            }
+            let weights = match &mut self.weights.shard {
+                None => {
+                    let full = self.weights.full.host_mut();
+                    parameter.fill(&loaded.weights, full);
+                    &mut full[parameter.range()]
+                }
+                Some(shard) => {
+                    let shard = &mut shard.host_mut()[range];
+                    parameter.collect(&loaded.weights, shard);
+                    shard
+                }
+            };
+            if self.rounds {
+                elementwise::round_to_bf16(weights);
             }
             for (moment, loaded) in moments.iter_mut().zip(&loaded.moments) {
                 parameter.collect(loaded, moment.host_mut());
