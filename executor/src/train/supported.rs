@@ -75,18 +75,6 @@ pub fn check_forward(plan: &Plan) -> Result<(), RunError> {
     }
 }
 
-/// Whether what a plan trains can be saved, and what it trains with be read from a folder.
-///
-/// # Errors
-/// `Refused` if the moments are on a drive.
-pub fn check_checkpoints(plan: &Plan) -> Result<(), RunError> {
-    if plan.offload.optimizer == Some(Place::Nvme) {
-        let allowed = "checkpoints are of moments in memory: keep them there or on `host`";
-        return Err(refuse("offload.optimizer", "nvme", allowed.into()));
-    }
-    Ok(())
-}
-
 /// An op that runs a module again that has run in the same pass: the executor's modules run in one piece.
 fn second_run(ops: &[Op]) -> Option<&Op> {
     let mut known = BTreeSet::new();

@@ -155,7 +155,7 @@ fn planned(first: &Plan, device: DeviceKind, gpus: usize) -> Option<Ranked> {
         question.pins.breadth = breadth;
         // No legal plan, or none that fits.
         let Ok(Verdict::Found(found)) = plan(&question, &|_progress| {}) else { return None };
-        found.ranked.into_iter().find(|ranked| device.check_with_checkpoints(&ranked.plan).is_ok())
+        found.ranked.into_iter().find(|ranked| device.check(&ranked.plan).is_ok())
     })
 }
 

@@ -13,6 +13,7 @@ use crate::device::Device;
 use crate::error::CheckpointError;
 use crate::error::Fault;
 use crate::train::data::tokens::Tokens;
+use crate::train::offload_store::OffloadStore;
 use crate::train::parameters::{Layer, Parameter, ParameterName};
 use crate::train::settings::Saving;
 use crate::train::state::State;
@@ -65,23 +66,40 @@ impl Saver<'_> {
         step == last || self.saving.every.is_some_and(|every| step.is_multiple_of(every.get()))
     }
 
-    /// One rank's part in a checkpoint.
-    pub fn save(&self, rank: usize, step: usize, state: &mut State) -> Result<(), Fault> {
+    /// One rank's part in a checkpoint; `store` has the moments that are on a drive.
+    pub fn save(
+        &self,
+        rank: usize,
+        step: usize,
+        state: &mut State,
+        store: &mut OffloadStore,
+    ) -> Result<(), Fault> {
         if rank == 0 {
-            return self.write(step, state);
+            return self.write(step, state, store);
         }
         for part in self.inventory.0.values().flatten().filter(|part| part.rank == rank) {
             self.transport.receive_bytes(Envelope { from: 0, to: rank, tag: Tag::Group(self.group) })?;
-            let shard = state.layer_mut(part.layer).shard(self.device, part.parameter.name);
+            let shard = self.own_shard(part, state, store)?;
             self.transport.send(Envelope { from: rank, to: 0, tag: Tag::Group(self.group) }, shard);
         }
         Ok(())
     }
 
-    /// A part of a parameter: its weights, then each of its moments.
-    fn shard(&self, part: &Part, state: &mut State) -> Result<Vec<f32>, Fault> {
+    /// This rank's part of a parameter: its f32 weights, then each of its moments. Those of the layer that are on a drive come
+    /// and go back.
+    fn own_shard(&self, part: &Part, state: &mut State, store: &mut OffloadStore) -> Result<Vec<f32>, Fault> {
+        let layer = state.layer_mut(part.layer);
+        let stored = std::mem::take(&mut layer.stored);
+        store.load_moments(layer.moments.iter_mut().flatten(), stored)?;
+        let shard = layer.shard(self.device, part.parameter.name);
+        layer.stored = store.store_moments(layer.moments.iter_mut().flatten())?;
+        Ok(shard)
+    }
+
+    /// Any rank's part.
+    fn shard(&self, part: &Part, state: &mut State, store: &mut OffloadStore) -> Result<Vec<f32>, Fault> {
         if part.rank == 0 {
-            return Ok(state.layer_mut(part.layer).shard(self.device, part.parameter.name));
+            return self.own_shard(part, state, store);
         }
         // The owner waits to be asked, so that no more than one parameter is in flight.
         let tag = Tag::Group(self.group);
@@ -89,7 +107,7 @@ impl Saver<'_> {
         self.transport.receive(Envelope { from: part.rank, to: 0, tag })
     }
 
-    fn write(&self, step: usize, state: &mut State) -> Result<(), Fault> {
+    fn write(&self, step: usize, state: &mut State, store: &mut OffloadStore) -> Result<(), Fault> {
         let draft = Draft::new(&self.saving.folder, step)?;
         let tensors: Vec<(Vec<Stored>, &Vec<Part>)> = self
             .inventory
@@ -115,7 +133,7 @@ impl Saver<'_> {
             let mut full = vec![vec![0.0; rows * columns]; 1 + names.len()];
             self.heartbeat.beat();
             for part in *parts {
-                let shards = self.shard(part, state)?;
+                let shards = self.shard(part, state, store)?;
                 let length = part.parameter.shard_length();
                 for (array, shard) in full.iter_mut().zip(shards.chunks_exact(length)) {
                     part.parameter.spread(shard, array);

@@ -131,7 +131,7 @@ impl Run {
                 last = step;
             }
             if let Some(saver) = saver.as_ref().filter(|saver| saver.is_due(step, last)) {
-                saver.save(rank, step, &mut worker.state)?;
+                saver.save(rank, step, &mut worker.state, &mut worker.offload_store)?;
             }
             if self.settings.validation.as_ref().is_some_and(|validation| validation.is_due(step, last)) {
                 let began = Instant::now();

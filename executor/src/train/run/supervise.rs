@@ -13,7 +13,7 @@ use crate::train::generation::layout::check_positions;
 use crate::train::optimizer::Optimizer;
 use crate::train::parameters::{Layer, parameters};
 use crate::train::program_routes::{nccl_groups, nccl_pairs};
-use crate::train::settings::{Settings, Start};
+use crate::train::settings::Settings;
 use crate::train::sizes::Sizes;
 use crate::train::supported;
 use crate::train::timeline::label;
@@ -59,9 +59,6 @@ impl Run {
         if plan.job.precision == Precision::Fp8 {
             let local = |rank: &usize| here.local_rank.unwrap_or(*rank);
             here.ranks.iter().map(local).try_for_each(settings.device.require_fp8)?;
-        }
-        if settings.saving.is_some() || settings.start != Start::Anew {
-            supported::check_checkpoints(&plan)?;
         }
         let beginning = Beginning::open(&plan, tokens, settings)?;
         let longest = longest_sequence(&plan, settings);

@@ -1,6 +1,6 @@
 //! What the executor runs on GPUs of what it runs on processors.
 
-use super::{all, check, check_checkpoints, checked, is_dense, refuse, with_executor_stack};
+use super::{all, check, checked, is_dense, refuse, with_executor_stack};
 use crate::device::DeviceKind;
 use crate::error::RunError;
 use crate::train::settings::Settings;
@@ -40,15 +40,14 @@ impl DeviceKind {
         checked(Plan { stack, ..plan })
     }
 
-    /// Whether the executor trains with a plan on such devices and can save what it trains.
+    /// Whether the executor trains with a plan on such devices.
     ///
     /// # Errors
     /// `Refused` with the first part that it has not.
-    pub fn check_with_checkpoints(self, plan: &Plan) -> Result<(), RunError> {
+    pub fn check(self, plan: &Plan) -> Result<(), RunError> {
         let plan = self.with_executor_stack(plan)?;
         check(&plan)?;
-        check_on(self, &plan)?;
-        check_checkpoints(&plan)
+        check_on(self, &plan)
     }
 }
 
