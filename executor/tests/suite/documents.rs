@@ -5,9 +5,10 @@ use crate::parity::{Tolerance, check_equal};
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Mutex;
 use trainwright_executor::{
-    DataFile, DataOptions, DeviceKind, LearningRate, Outcome, Saving, Settings, Start, Tokens, Validation,
-    train,
+    DataFile, DataOptions, DeviceKind, LearningRate, Outcome, Remark, Saving, Settings, Start, Tokens,
+    Validation, train,
 };
 use trainwright_spec::job::Job;
 use trainwright_spec::plan::{Plan, Recompute};
@@ -192,6 +193,27 @@ fn what_cannot_keep_documents_apart_is_refused() {
     check(&known, &Settings { device, ..masking(1) }, "document mask");
     check(&known, &Settings { device, z_loss: 1e-4, ..settings(1) }, "z-loss");
     check(&known, &Settings { device, label_smoothing: 0.1, ..settings(1) }, "label smoothing");
+}
+
+/// The lines of `a_step_without_targets_says_why_its_loss_is_zero`.
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Two sequences of 16 tokens: documents of one token each, and one document. Each is a step.
+#[test]
+fn a_step_without_targets_says_why_its_loss_is_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut texts = vec!["1".to_string(); 17];
+    texts.push("0@1A2;7B()09>=!5".into());
+    let plan = Draft::of("llama").plan();
+    let plan = Plan { job: Job { global_batch: 1, ..plan.job }, ..plan };
+    let remark = Remark(|line| LINES.lock().unwrap().push(line.into()));
+    let settings = Settings { remark, ..masking(2) };
+    let steps = train(&plan, &tokens(folder.path(), &texts), &settings, &mut |_| {}).unwrap().steps;
+    let without: Vec<usize> = steps.iter().filter(|step| step.loss == 0.0).map(|step| step.step).collect();
+    let lines = LINES.lock().unwrap();
+    assert!(without.len() == 1 && lines.len() == 1, "{steps:?} {lines:?}");
+    let expected = format!("step {}: none of its documents has two tokens in a sequence", without[0]);
+    assert!(lines[0].starts_with(&expected), "{lines:?}");
 }
 
 /// Processes of a run compare what they train on: the beginnings of documents are part of it.
