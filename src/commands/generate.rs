@@ -24,7 +24,7 @@ pub fn run(arguments: &GenerateArguments) -> Result<Outcome, CliError> {
     let generation = Generation {
         prompts: prompts.iter().map(|prompt| prompt.tokens.clone()).collect(),
         tokens: NonZeroUsize::new(arguments.tokens).unwrap_or(NonZeroUsize::MIN),
-        stop: stop(arguments, coder.as_ref())?,
+        stop: stop(arguments, coder.as_ref(), plan.model.vocab)?,
         sampling: sampling(arguments),
         weights: arguments.weights,
         return_logits: arguments.logits,
@@ -120,12 +120,22 @@ fn prompts(arguments: &GenerateArguments, coder: Option<&TextCoder>) -> Result<V
     }
 }
 
-fn stop(arguments: &GenerateArguments, coder: Option<&TextCoder>) -> Result<Option<u32>, CliError> {
+/// The token that ends a text, one of the model's vocabulary.
+fn stop(
+    arguments: &GenerateArguments,
+    coder: Option<&TextCoder>,
+    vocabulary: usize,
+) -> Result<Option<u32>, CliError> {
     let Some(text) = &arguments.stop else { return Ok(None) };
-    match coder {
-        Some(coder) => Ok(Some(coder.token(text)?)),
-        None => {
-            text.parse().map(Some).map_err(|_| refuse("--stop", text, "without a tokenizer it is a number"))
+    let token = match coder {
+        Some(coder) => coder.token(text)?,
+        None => text.parse().map_err(|_| refuse("--stop", text, "without a tokenizer it is a number"))?,
+    };
+    match (token as usize) < vocabulary {
+        true => Ok(Some(token)),
+        false => {
+            let allowed = format!("token {token} is not in the model's vocabulary of {vocabulary}");
+            Err(refuse("--stop", text, allowed))
         }
     }
 }

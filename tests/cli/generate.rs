@@ -105,7 +105,11 @@ fn a_hugging_face_folder_has_a_tokenizer_or_takes_numbers() {
     assert_eq!(ran.stdout, "97,98,99,100,101,102\n", "{}", ran.stderr);
     check_error(&generate("--prompt abc"), 2, "name one with --tokenizer, or give --prompt-tokens");
     check_error(&generate("--prompt-tokens 97 --stop z"), 2, "without a tokenizer it is a number");
-    check_error(&generate("--prompt-tokens 97 --stop 256"), 2, "not in the model's vocabulary of 256");
+    check_error(
+        &generate("--prompt-tokens 97 --stop 256"),
+        2,
+        "`--stop` is 256; token 256 is not in the model's vocabulary of 256",
+    );
     let stopped = generate("--prompt-tokens 97,98,99 --stop 101");
     assert_eq!(stopped.stdout, "97,98,99,100,101\n", "{}", stopped.stderr);
     folder.write("hf/tokenizer.json", TOKENIZER);

@@ -36,7 +36,10 @@ impl PositionLimit {
             path: self.origin.clone(),
             key: KEY.into(),
             value: self.positions.to_string(),
-            allowed: format!("a sequence of {longest} tokens is longer: it may have as many at most"),
+            allowed: format!(
+                "a sequence of {longest} tokens is longer: at most {} are allowed",
+                self.positions
+            ),
         })
     }
 }
