@@ -46,8 +46,9 @@ pub enum Nodes {
 }
 
 impl Scope {
-    /// The best plan.
-    pub const BEST: Scope = Scope { time: None, proved: 1, explained: false, nodes: Nodes::All };
+    /// The best plan, which is that of the default with all nodes: what is improved are the fastest plans that a search has seen, so
+    /// that one with less to prove may end with another best.
+    pub const BEST: Scope = Scope { time: None, proved: KEPT, explained: false, nodes: Nodes::All };
 }
 
 impl Default for Scope {
@@ -107,7 +108,9 @@ pub fn plan_until(
     best_of(orders.into_iter().zip(shares).map(answer).collect())
 }
 
-/// What came of the space that suits the model, for a search of a wider one with a time limit to begin with.
+/// What came of the space that suits the model, with its fastest plans improved, for a search of a wider one to begin with: the
+/// answer of that is then no slower. A way over neighbours that the narrower search goes may not begin with any of the fastest
+/// plans of the wider one.
 fn seeds_of_narrower(
     question: &Question,
     costs: &CachedCosts,
@@ -123,9 +126,14 @@ fn seeds_of_narrower(
         Err(error) => return Err(error),
     };
     let out_of_time = || clock.ends_narrower();
-    let goal = Goal::fastest(scope.proved, &out_of_time).in_time();
-    let seeds = space.seeds(&|| clock.ends_first_plan())?;
-    Ok(space.explore_from(seeds, &goal, watch)?.seen)
+    let goal = Goal::fastest(scope.proved, &out_of_time);
+    let (goal, seeds) = match clock.is_limited() {
+        true => (goal.in_time(), space.seeds(&|| clock.ends_first_plan())?),
+        false => (goal, Vec::new()),
+    };
+    let mut explored = space.explore_from(seeds, &goal, watch)?;
+    space.improve(&mut explored, scope.proved.max(KEPT), &out_of_time)?;
+    Ok(explored.seen)
 }
 
 /// The answer with the nodes in the order in which they stand.
@@ -137,7 +145,7 @@ fn plan_in_order(
 ) -> Result<Verdict, PlannerError> {
     let costs = CachedCosts::new(&question.cluster);
     let is_wide = matches!(question.pins.breadth, Breadth::Usual | Breadth::Whole);
-    let seeds = match clock.is_limited() && is_wide {
+    let seeds = match is_wide && !clock.seeks_first_plan() {
         true => seeds_of_narrower(question, &costs, scope, clock, watch)?,
         false => Vec::new(),
     };
@@ -181,7 +189,7 @@ fn plan_in_order(
     let mut ranked = ranked(&space, &explored, clock, first, watch)?;
     // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
     let tied = Ranked::sort(&mut ranked, |(_, plan)| plan);
-    let nothing_fits = |search| Ok(Verdict::Infeasible(infeasible(&space, &explored, search, &out_of_time)));
+    let nothing_fits = |search| infeasible(&space, &explored, search, &out_of_time);
     let Some((winner, _)) = ranked.first() else {
         return match &space.legal.left_out {
             _ if search.unseen > 0 => Ok(Verdict::OutOfTime(search)),
@@ -190,10 +198,12 @@ fn plan_in_order(
             }
             None => match with_offload(question) {
                 Some(wider) => match plan_in_order(&wider, scope, clock, watch)? {
-                    Verdict::Infeasible(_) => nothing_fits(search),
+                    Verdict::Infeasible(wider) => {
+                        Ok(Verdict::Infeasible(nothing_fits(search).with_wider(wider)))
+                    }
                     verdict => Ok(verdict),
                 },
-                None => nothing_fits(search),
+                None => Ok(Verdict::Infeasible(nothing_fits(search))),
             },
         };
     };

@@ -10,11 +10,13 @@ mod neighbours;
 mod partition_problem;
 mod rank_memory;
 mod repair;
+mod rounded;
 #[cfg(test)]
 mod tests;
 
 #[cfg(test)]
 pub(crate) use best_stages::certain_shortage;
 pub(crate) use best_stages::{MemoryLimits, Staged, stage};
-pub(crate) use neighbours::{every_split, moved, neighbours, second_neighbours};
+pub(crate) use neighbours::{every_split, moved, neighbours, relieved, second_neighbours};
 pub(crate) use rank_memory::RankMemoryUse;
+pub(crate) use rounded::{recomputed_to_fit, rounded};

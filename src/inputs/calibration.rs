@@ -17,11 +17,16 @@ use trainwright_spec::units::Seconds;
 /// `Reading`, or its fault.
 pub fn calibration(reference: &str) -> Result<Calibration, CliError> {
     let argument = Some("--calibration");
-    let calibration = match reference.contains('/') || reference.ends_with(".toml") {
+    let calibration = match is_file(reference) {
         true => Calibration::from_toml(&text(argument, reference)?, reference),
         false => Calibration::from_name(reference),
     };
     calibration.map_err(|error| CliError::of_input(argument, error))
+}
+
+/// Whether a reference is that of a file, not a name of the catalog.
+fn is_file(reference: &str) -> bool {
+    reference.contains('/') || reference.ends_with(".toml")
 }
 
 /// The calibration to apply to a cluster: the given one; if none is given and the cluster has none, the default. `None` if the
@@ -75,14 +80,14 @@ pub fn confidence_of(plan: &Plan, forecast: &Forecast, given: Option<&str>) -> R
 }
 
 /// The calibration that a cluster's numbers have, with the residuals of its runs; without them if it is in a file that was not
-/// given.
+/// given. A cluster's own may be an unknown name, which is a fault.
 ///
 /// # Errors
 /// Those of `calibration`.
 pub fn of(given: Option<&str>, cluster: &Cluster) -> Result<Calibration, CliError> {
     let name = given.or(cluster.calibration.as_deref()).unwrap_or("none");
-    match given.is_some() || catalog::names("calibrations").contains(&name) {
-        true => calibration(name),
-        false => Ok(Calibration { name: name.into(), ..Calibration::default() }),
+    match given.is_none() && is_file(name) {
+        true => Ok(Calibration { name: name.into(), ..Calibration::default() }),
+        false => calibration(name),
     }
 }

@@ -69,7 +69,8 @@ pub fn page(answer: &Answer) -> String {
         ),
     ];
     if let Some([without, with]) = answer.days() {
-        pairs.push(("time", format!("{with:.1} days with failures, {without:.1} without")));
+        let [without, with] = [without, with].map(|days| duration(Seconds::of_days(days)));
+        pairs.push(("time", format!("{with} with failures, {without} without")));
     }
     let title = format!("{} on {}", plan.model.name, plan.cluster.name);
     words::heading(&title) + &words::pairs(pairs)

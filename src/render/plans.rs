@@ -119,8 +119,10 @@ fn proof(best: &Ranked, found: &Found) -> String {
     };
     // Rounded up: the gap is no larger.
     let gap = percent((gap * 1000.0).ceil() / 1000.0);
-    let proved =
-        format!("Optimality gap ≤ {gap} %, proved: no plan of {space} is expected to take less than {bound}");
+    let proved = format!(
+        "Optimality gap ≤ {gap} %, proved: no plan of {space} is expected to take less than {bound}, the first {}",
+        best.expected
+    );
     [proved, format!("Not proved: that nothing within this gap is faster. {others}")]
         .map(|line| wrap(&line, 0))
         .concat()

@@ -3,14 +3,17 @@
 use super::activation_copies::copy_bound;
 use super::activation_memory::exceeds_memory;
 use super::data_axis::{KnownSent, Sent, sent_bound};
+use super::longest_paths::Counts;
 use super::message_path::MessagePath;
 use super::ordered_work::{KnownOrders, OrderedWork, busiest_and_idlest, passes_bound};
 use super::pipeline_work::{ROUNDING, layout_bound, pipeline_bound};
 use super::rank_capacity::capacity_bound;
+use super::stage_program::StageProgram;
 use super::update_time::update_bound;
-use super::whole_blocks::whole_blocks_bound;
+use super::whole_blocks::whole_blocks;
 use crate::candidate::Candidate;
 use crate::cost::CostModel;
+use crate::space::recompute_choices;
 use trainwright_lower::memory::fixed_overhead;
 use trainwright_sim::Deadlock;
 use trainwright_spec::plan::Plan;
@@ -95,12 +98,29 @@ impl<'a> LowerBounds<'a> {
         let around = around_passes(model, candidate, &Sent::known(model, &self.sent, candidate, plan));
         let step = |passes: Seconds| (passes + around + update) * (1.0 - ROUNDING);
         let enough = |passes: Seconds| most.is_some_and(|most| step(passes) >= most);
-        let messages = MessagePath::of(model, plan);
-        let ordered = OrderedWork::of(model, &self.orders, candidate, (&messages, Seconds::ZERO), &|_| false);
-        let Some((passes, paths)) = ordered.and_then(|ordered| ordered.passes_and_paths()) else {
-            return Seconds::ZERO;
-        };
-        step(whole_blocks_bound(model, candidate, plan, (passes, paths, messages.least()), &enough))
+        match self.stage_program(candidate, plan) {
+            Some((program, paths)) => {
+                step(Seconds::new(program.bound(paths, &|passes| enough(Seconds::new(passes)))))
+            }
+            None => Seconds::ZERO,
+        }
+    }
+
+    /// How many blocks each stage has with each recompute choice where these passes take about least: parts of blocks, where a rank
+    /// has several stages. `None` where that is not known.
+    pub fn blocks_by_stage(&self, candidate: &Candidate, plan: &Plan) -> Option<Vec<Vec<f64>>> {
+        let (program, paths) = self.stage_program(candidate, plan)?;
+        program.blocks(paths, recompute_choices(self.model.question).len())
+    }
+
+    /// The program of whole blocks, with the first paths through the passes.
+    fn stage_program(&self, candidate: &Candidate, plan: &Plan) -> Option<(StageProgram, Vec<Counts>)> {
+        let messages = MessagePath::of(&self.model, plan);
+        let around = (&messages, Seconds::ZERO);
+        let ordered = OrderedWork::of(&self.model, &self.orders, candidate, around, &|_| false);
+        let (passes, paths) = ordered?.passes_and_paths()?;
+        let program = whole_blocks(&self.model, candidate, plan, (passes, messages.least()))?;
+        Some((program, paths))
     }
 
     /// A time that no step of this very plan of a candidate is below.

@@ -1,7 +1,7 @@
 //! The integer program of the stages of a candidate: see `stage_program`.
 
 use super::activation_memory::room_at;
-use super::longest_paths::{Counts, Passes};
+use super::longest_paths::Passes;
 use super::rank_capacity::least_peak;
 use super::stage_program::{StageOption, StageOptions, StageProgram};
 use crate::candidate::Candidate;
@@ -11,20 +11,17 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::schedule::ideal::PassTimes;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// What the passes of a step take at least in their order with what the ranks can hold, or something less that is `enough`; zero
-/// where the program does not say it: with offload, or copies of stages.
-///
-/// `paths` are some through `passes`, those of the first microbatches of a step; a message takes `message`.
-pub(super) fn whole_blocks_bound(
+/// The program of the stages of a candidate whose microbatches run through `passes` in their order, where a message takes `message`;
+/// `None` where the program does not say it: with offload, or copies of stages.
+pub(super) fn whole_blocks(
     model: &CostModel,
     candidate: &Candidate,
     plan: &Plan,
-    (passes, paths, message): (Arc<Passes>, Vec<Counts>, Seconds),
-    enough: &dyn Fn(Seconds) -> bool,
-) -> Seconds {
+    (passes, message): (Arc<Passes>, Seconds),
+) -> Option<StageProgram> {
     let copies = model.pipelines.kind(candidate).copies;
     if copies > 1 || !plan.offload.is_none() {
-        return Seconds::ZERO;
+        return None;
     }
     let shape = candidate.shape(model.question.job.global_batch);
     let few = enough_microbatches(candidate, shape);
@@ -58,13 +55,15 @@ pub(super) fn whole_blocks_bound(
             .iter()
             .map(|peak| peak.iter().filter(|at| at.stage == stage).copied().collect())
             .collect();
-        let option = |run: usize, choice: &LayerCost| StageOption {
+        let option = |run: usize, (choice, cost): (usize, &LayerCost)| StageOption {
             run,
-            times: seconds(choice.pass_times()),
-            memory: of_stage.iter().map(|of_stage| held(choice, of_stage)).collect(),
+            choice,
+            times: seconds(cost.pass_times()),
+            memory: of_stage.iter().map(|of_stage| held(cost, of_stage)).collect(),
         };
-        let choices = cost.blocks.iter().enumerate();
-        let options = choices.flat_map(|(run, choices)| choices.iter().map(move |choice| (run, choice)));
+        let runs = cost.blocks.iter().enumerate();
+        let options =
+            runs.flat_map(|(run, choices)| choices.iter().enumerate().map(move |choice| (run, choice)));
         let ends = cost.ends(candidate, stages);
         let mut of_ends = [0.0; 3];
         for (_, end) in ends.iter().filter(|(at, _)| *at == stage) {
@@ -78,7 +77,7 @@ pub(super) fn whole_blocks_bound(
             options: undominated(options.map(|(run, choice)| option(run, choice)).collect()),
         }
     };
-    let program = StageProgram {
+    Some(StageProgram {
         stages: (0..stages).map(stage).collect(),
         room,
         blocks: runs.iter().map(|run| run.count).collect(),
@@ -86,8 +85,7 @@ pub(super) fn whole_blocks_bound(
         more: (shape.microbatches - few) as f64,
         whole: shape.virtual_stages == 1,
         passes,
-    };
-    Seconds::new(program.bound(paths, &|bound| enough(Seconds::new(bound))))
+    })
 }
 
 /// Those of a stage's options than which no other one of the same run is as good in everything.

@@ -5,7 +5,7 @@ use super::expected_choices::{Choice, expected_choices};
 use crate::candidate::Candidate;
 use crate::cost::CostModel;
 use crate::explore::{Explored, Goal, Looks, SearchSpace, Seen, Trial, simulate, unless_stopped};
-use crate::stages::{MemoryLimits, RankMemoryUse, Staged, stage};
+use crate::stages::{MemoryLimits, Staged, stage};
 use crate::verdict::{Alternative, PlannerError, Ranked};
 use rayon::prelude::*;
 use trainwright_sim::{Detail, Stop, TimeForecast, time_forecast_until};
@@ -119,8 +119,7 @@ fn judge(
         return Ok(Some(Outcome::Slower(Box::new(plan.clone()), expected)));
     }
     let reason = if let Some(least) = shortages.min_by(|a, b| a.ratio().total_cmp(&b.ratio())) {
-        let RankMemoryUse { rank, needs, has } = least;
-        does_not_fit(&format!("pipeline rank {rank} needs"), needs, has)
+        does_not_fit(&format!("{} needs", least.who()), least.needs, least.has)
     } else if let Some((needs, candidate)) = looked.infeasible_state {
         let has = space.mean_room(&candidate);
         let words = does_not_fit("weights, gradients and optimizer alone need", needs, has);

@@ -35,8 +35,7 @@ const LOOKS: usize = 64;
 /// The verdict on a space none of whose candidates fits, with as many remedies as the time suffices for.
 pub(crate) fn infeasible(space: &SearchSpace, explored: &Explored, search: Search, stop: Stop) -> Infeasible {
     let of_rank = |candidate: Candidate, shortage: RankMemoryUse| {
-        let RankMemoryUse { rank, needs, has } = shortage;
-        (candidate, format!("memory of pipeline rank {rank}"), needs, has)
+        (candidate, format!("memory of {}", shortage.who()), shortage.needs, shortage.has)
     };
     let solved =
         explored.seen.iter().filter_map(|seen| Some(of_rank(seen.candidate, seen.trial.shortage()?)));
@@ -66,6 +65,16 @@ pub(crate) fn infeasible(space: &SearchSpace, explored: &Explored, search: Searc
     let state_fits = explored.seen.len() + explored.activations_out_of_memory > 0;
     let remedies = remedies(space, &reported, state_fits, stop);
     Infeasible { broken: reported, remedies, search }
+}
+
+impl Infeasible {
+    /// With the limits that plans with more choices break too: those that are broken least come first.
+    pub(crate) fn with_wider(mut self, wider: Self) -> Self {
+        self.broken.extend(wider.broken);
+        self.broken.sort_by(|a, b| (a.needs / a.has).total_cmp(&(b.needs / b.has)));
+        self.broken.truncate(REPORTED);
+        self
+    }
 }
 
 /// Changes after which a plan exists, each tried.

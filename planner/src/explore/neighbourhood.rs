@@ -16,7 +16,9 @@ use super::search_space::SearchSpace;
 use crate::candidate::Candidate;
 use crate::cost::enough_microbatches;
 use crate::space::recompute_choices;
-use crate::stages::{MemoryLimits, every_split, moved, neighbours, second_neighbours};
+use crate::stages::{
+    MemoryLimits, every_split, moved, neighbours, recomputed_to_fit, relieved, rounded, second_neighbours,
+};
 use crate::verdict::PlannerError;
 use rayon::prelude::*;
 use trainwright_sim::{Stop, step_time_for_ranking_until};
@@ -28,15 +30,15 @@ use trainwright_spec::units::{Picoseconds, Seconds};
 const BATCH: usize = 4;
 
 /// How many neighbours of a plan are simulated before it is compared with other plans again.
-const NEIGHBOURS: usize = 8;
+const NEIGHBOURS: usize = 4;
 
 /// How much all improvements may cost, in simulated passes: about half a second of one core.
-const WORK: usize = 1 << 16;
+const WORK: usize = 1 << 17;
 
 /// The same as long as there are walks over all splits, which end: about a second.
-const WORK_OF_EVERY_SPLIT: usize = 1 << 17;
+const WORK_OF_EVERY_SPLIT: usize = 1 << 18;
 
-/// How much the improvement of the fastest plans may cost after that: about a second of one core.
+/// How much the improvement of the fastest plans may cost after that: about half a second of one core.
 const WORK_OF_FASTEST: usize = 1 << 17;
 
 /// How many looks at neighbours that is at least; plans of which these take longer do without.
@@ -50,6 +52,9 @@ const FEW_SPLITS: usize = 1024;
 
 /// How many neighbours are bounded for the work of one simulation.
 const BOUNDS: usize = 64;
+
+/// What the program of whole blocks costs, in simulated passes: some milliseconds.
+const PROGRAM: usize = 512;
 
 /// The time of a plan that was not simulated.
 const UNKNOWN: Picoseconds = Picoseconds(u64::MAX);
@@ -86,7 +91,7 @@ struct Walk<'a> {
 enum Reach {
     /// All splits of the candidate.
     EverySplit,
-    /// The plan that the order of its passes suggests, where the integer program knows too little of it.
+    /// The plans that the order of its passes suggests, where the partition's program knows too little of it.
     InOrder,
     OneBlock,
     TwoBlocks,
@@ -109,8 +114,9 @@ impl Walk<'_> {
 impl SearchSpace<'_> {
     /// Improves the stages of the simulated plans that may then be among the `keep` fastest.
     ///
-    /// Every plan gets a look at its most promising neighbours, the fastest plan first; those that found a faster one go on
-    /// before the others get a second look; until no plan has such neighbours, or `WORK` is done. Then the fastest plans go on until they
+    /// Plans with several stages on a rank first become those that the order of their passes suggests. Then every plan gets a look at
+    /// its most promising neighbours, the fastest plan first; those that found a faster one go on before the others get a look;
+    /// until no plan has such neighbours, or `WORK` is done. Then the fastest plans go on until they
     /// have no faster neighbours, or `WORK_OF_FASTEST` is done.
     pub fn improve(
         &self,
@@ -139,7 +145,7 @@ impl SearchSpace<'_> {
             }
             let most = kept(&times);
             let mut open: Vec<&mut Walk> = walks.iter_mut().filter(|walk| walk.may_be_below(most)).collect();
-            open.sort_by_key(|walk| (walk.fruitless, walk.time));
+            open.sort_by_key(|walk| (walk.next != Reach::InOrder, walk.fruitless, walk.time));
             let has_every_split = |walk: &&mut Walk| walk.has_every_split || walk.next == Reach::EverySplit;
             let limit = if open.iter().any(has_every_split) { WORK_OF_EVERY_SPLIT } else { WORK };
             open.truncate(BATCH);
@@ -222,10 +228,11 @@ impl SearchSpace<'_> {
         self.model().outlook(candidate).expected(self.bounds.of_plan(candidate, plan))
     }
 
-    /// The plan of a candidate that comes from `plan` by moving single blocks from the busiest rank to the one with least work, as
-    /// long as its passes then take less in their order; with its bound, and how many others were bounded.
+    /// The plan of a candidate that comes from `plan` by moving single blocks from the busiest rank to the one with least work, or
+    /// else by relieving the busiest rank of a block or of computing it again, as long as its passes then take less in their order;
+    /// with its bound, and how many others were bounded.
     ///
-    /// The integer program paces several stages of a rank as if all took what the slowest does. Their order tells that a long
+    /// The partition's program paces several stages of a rank as if all took what the slowest does. Their order tells that a long
     /// one may make up for a short one.
     pub fn in_order(&self, candidate: &Candidate, plan: Plan, out_of_time: Stop) -> (Plan, Seconds, usize) {
         let memory = MemoryLimits::of(self.model(), candidate, &plan);
@@ -234,19 +241,38 @@ impl SearchSpace<'_> {
             (0..shape.stages()).filter(move |stage| candidate.schedule().rank_of(*stage, shape) == rank)
         };
         let (mut bound, mut best, mut looks) = (self.bound_of(candidate, &plan), plan, 0);
-        loop {
-            let (busiest, idlest) = self.bounds.busiest_and_idlest(candidate, &best);
-            let all = moved(&best.stages, stages_of(busiest), stages_of(idlest));
+        let options = recompute_choices(self.question());
+        let mut lowest = |all: Vec<Vec<StageBlocks>>, bound: Seconds, best: &Plan| {
             looks += all.len();
             let plans = all.into_iter().map(|stages| Plan { stages, ..best.clone() });
             let bounded = plans.map(|plan| (self.bound_of(candidate, &plan), plan));
             let mut less: Vec<(Seconds, Plan)> = bounded.filter(|(less, _)| *less < bound).collect();
             less.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
-            match less.into_iter().find(|(_, plan)| !out_of_time() && memory.fit(plan)) {
+            less.into_iter().find(|(_, plan)| !out_of_time() && memory.fit(plan))
+        };
+        loop {
+            let (busiest, idlest) = self.bounds.busiest_and_idlest(candidate, &best);
+            let to_idlest = moved(&best.stages, stages_of(busiest), stages_of(idlest));
+            let less = lowest(to_idlest, bound, &best).or_else(|| {
+                let relieved = relieved(&best.stages, stages_of(busiest), &options);
+                lowest(relieved, bound, &best)
+            });
+            match less {
                 Some(less) => (bound, best) = less,
-                None => return (best, bound, looks),
+                None => break,
             }
         }
+        (best, bound, looks)
+    }
+
+    /// The plan of a walk's candidate that is nearest to the answer of the program of whole blocks, which knows the order of the passes
+    /// and what ranks hold, and answers with parts of blocks; `None` if there is none that fits.
+    fn least_in_order(&self, walk: &Walk) -> Option<Plan> {
+        let parts = self.bounds.blocks_by_stage(walk.candidate, &walk.plan)?;
+        let options = recompute_choices(self.question());
+        let stages = rounded(&parts, &options, self.question().model.layers());
+        let most = *options.iter().min().expect("there is a choice");
+        recomputed_to_fit(&walk.memory, Plan { stages, ..walk.plan.clone() }, most)
     }
 
     /// How many passes are simulated to rank a plan of the candidate.
@@ -291,8 +317,14 @@ impl SearchSpace<'_> {
                     (bounded(all), if only { Reach::Nothing } else { Reach::OneBlock })
                 }
                 Reach::InOrder => {
-                    let (plan, bound, looks) = self.in_order(walk.candidate, walk.plan.clone(), out_of_time);
-                    ((looks, vec![(bound, plan.stages)]), Reach::OneBlock)
+                    let least = if out_of_time() { None } else { self.least_in_order(walk) };
+                    work += PROGRAM;
+                    let begins = [Some(walk.plan.clone()), least].into_iter().flatten();
+                    let ends = begins.map(|begin| self.in_order(walk.candidate, begin, out_of_time));
+                    let ends: Vec<(Plan, Seconds, usize)> = ends.collect();
+                    let looks = ends.iter().map(|(.., looks)| looks).sum();
+                    let open = ends.into_iter().map(|(plan, bound, _)| (bound, plan.stages));
+                    ((looks, open.collect()), Reach::OneBlock)
                 }
                 Reach::OneBlock => {
                     let few = stages.len() <= FEW_STAGES;

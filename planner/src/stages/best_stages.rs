@@ -89,7 +89,7 @@ pub(crate) fn stage(model: &CostModel, candidate: &Candidate, stop: Stop) -> Opt
             }
             Outcome::Infeasible(partition::Infeasible::Memory { stage, needs, .. }) if exact => {
                 let has = outlook.room(empty.node(stage).gpu.memory.value);
-                return Some(Staged::OutOfMemory(RankMemoryUse { rank: stage, needs, has }));
+                return Some(Staged::OutOfMemory(RankMemoryUse { rank: stage, place: None, needs, has }));
             }
             Outcome::Infeasible(_) => break,
             Outcome::Undecided => return Some(Staged::Undecided),
@@ -136,7 +136,7 @@ impl MemoryLimits {
     }
 
     /// The fullest rank; of the full step, if the shorter one fits.
-    fn fullest(&self, plan: &Plan) -> RankMemoryUse {
+    pub(super) fn fullest(&self, plan: &Plan) -> RankMemoryUse {
         match &self.shorter_step {
             Some(shorter) => match shorter.fullest(plan) {
                 fullest if fullest.fits() => self.full_step.fullest(plan),
@@ -185,9 +185,9 @@ pub(crate) fn certain_shortage(
 /// What a node would hold off its GPUs and what it can, if that is less.
 fn shortage_of(plan: &Plan, ranks: &[RankMemory]) -> Option<RankMemoryUse> {
     let node = node_memory(plan, ranks)?;
-    let stores = [(node.host, node.host_capacity), (node.nvme, node.nvme_capacity)];
-    let (needs, has) = stores.into_iter().find(|(needs, has)| needs > has)?;
-    Some(RankMemoryUse { rank: 0, needs, has })
+    let stores = [(Place::Host, node.host, node.host_capacity), (Place::Nvme, node.nvme, node.nvme_capacity)];
+    let (place, needs, has) = stores.into_iter().find(|(_, needs, has)| needs > has)?;
+    Some(RankMemoryUse { rank: 0, place: Some(place), needs, has })
 }
 
 fn stage_blocks(question: &Question, solution: &Solution) -> Vec<StageBlocks> {

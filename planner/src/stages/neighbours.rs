@@ -76,6 +76,22 @@ pub(crate) fn moved(
     found.found
 }
 
+/// Stages with a block of one of `from` on any other stage, or with another choice.
+pub(crate) fn relieved(
+    stages: &[StageBlocks],
+    from: impl Iterator<Item = usize>,
+    options: &[Recompute],
+) -> Vec<Vec<StageBlocks>> {
+    let mut found = Neighbours::of(stages, options);
+    for from in from {
+        found.other_choices(from);
+        for to in (0..stages.len()).filter(|to| *to != from) {
+            found.one_moved(from, to);
+        }
+    }
+    found.found
+}
+
 /// The neighbours that were found.
 struct Neighbours<'a> {
     stages: &'a [StageBlocks],
@@ -183,13 +199,13 @@ fn distinct(stage: &StageBlocks) -> BTreeSet<Recompute> {
 }
 
 /// Takes a block with this choice away, which the stage has.
-fn take(stage: &mut StageBlocks, choice: Recompute) {
+pub(super) fn take(stage: &mut StageBlocks, choice: Recompute) {
     let at = stage.0.iter().rposition(|of| *of == choice).expect("a choice of this stage");
     stage.0.remove(at);
 }
 
 /// Adds a block with this choice, behind those that recompute as much or more.
-fn put(stage: &mut StageBlocks, choice: Recompute) {
+pub(super) fn put(stage: &mut StageBlocks, choice: Recompute) {
     let at = stage.0.iter().rposition(|of| *of <= choice).map_or(0, |at| at + 1);
     stage.0.insert(at, choice);
 }

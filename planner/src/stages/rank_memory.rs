@@ -4,24 +4,36 @@ use crate::risk::Outlook;
 use std::sync::{Arc, OnceLock};
 use trainwright_lower::memory::{RankMemory, plan_memory_with, rank_memory_with};
 use trainwright_spec::plan::Plan;
+use trainwright_spec::program::Place;
 use trainwright_spec::schedule::{ActionLists, PipelineShape};
 use trainwright_spec::units::Bytes;
 
-/// What a pipeline rank would hold, and what it may hold.
+/// What a pipeline rank would hold, and what it may hold; or a node, of what is not on its GPUs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RankMemoryUse {
     pub rank: usize,
+    /// Where, if not in the GPU's memory.
+    pub place: Option<Place>,
     pub needs: Bytes,
     pub has: Bytes,
 }
 
 impl RankMemoryUse {
     fn of(plan: &Plan, rank: usize, memory: &RankMemory, outlook: &Outlook) -> Self {
-        Self { rank, needs: memory.total(), has: outlook.room(plan.node(rank).gpu.memory.value) }
+        Self { rank, place: None, needs: memory.total(), has: outlook.room(plan.node(rank).gpu.memory.value) }
     }
 
     pub fn fits(&self) -> bool {
         self.needs <= self.has
+    }
+
+    /// Who lacks the memory.
+    pub fn who(&self) -> String {
+        match self.place {
+            None => format!("pipeline rank {}", self.rank),
+            Some(Place::Host) => "a node's host".into(),
+            Some(Place::Nvme) => "a node's drives".into(),
+        }
     }
 
     /// How many times what it can hold it needs.
