@@ -34,7 +34,17 @@ pub fn run(arguments: &ServeArguments) -> Result<Outcome, CliError> {
         Some(bench) => (load_of_bench(bench), None),
         None => load(&arguments.load)?,
     };
-    let load = if arguments.cached > 0 { load.with_cached(arguments.cached) } else { load };
+    let load = match arguments.cached {
+        0 => load,
+        cached => {
+            if bench.is_none() && arguments.load.trace.is_none() {
+                requests::cached_are_fewer(cached, arguments.load.input)?;
+            }
+            load.with_cached(cached)
+        }
+    };
+    let longest = load.requests().iter().map(|request| request.input + request.output).max();
+    requests::have_positions(&arguments.model, &model, longest.unwrap_or(0))?;
     let no_answer = |reason: String| CliError::NoAnswer { reason };
     let mut instance = Instance::new(&model, &plan, &cluster, &load, arguments.max_sequences)
         .map_err(|error| no_answer(error.to_string()))?;

@@ -6,6 +6,7 @@ use crate::inputs::requests;
 use crate::progress::Bar;
 use crate::render::{json, serving_plan as page};
 use crate::{inputs, output};
+use std::collections::BTreeSet;
 use trainwright_formats::serving_commands::{Command, Duty, Instance, NotExpressible, engines};
 use trainwright_pictures::plot::{chart_png, chart_svg};
 use trainwright_planner::serving::{
@@ -97,6 +98,9 @@ fn question(arguments: &ServePlanArguments) -> Result<ServingQuestion, CliError>
         expert_weights: arguments.expert_weights.unwrap_or(*weights).name.into(),
         cache: arguments.cache.name.into(),
     });
+    let mut formats: Vec<ServedFormats> = formats.collect();
+    let mut seen = BTreeSet::new();
+    formats.retain(|formats| seen.insert(formats.weights.clone()));
     let traffic = match &arguments.trace {
         Some(path) => {
             let requests = requests::trace(path)?.requests;
@@ -105,21 +109,20 @@ fn question(arguments: &ServePlanArguments) -> Result<ServingQuestion, CliError>
         }
         None => {
             let (input, output, cached) = (arguments.input, arguments.output, arguments.cached);
-            if cached >= input {
-                return Err(refuse(
-                    "--cached",
-                    cached,
-                    format!("it should be less than the {input} of --input"),
-                ));
-            }
+            requests::cached_are_fewer(cached, input)?;
             Traffic::Alike { input, output, cached }
         }
     };
+    let longest = match &traffic {
+        Traffic::Trace(requests) => requests.iter().map(|request| request.input + request.output).max(),
+        Traffic::Alike { input, output, .. } => Some(input + output),
+    };
+    requests::have_positions(&arguments.model, &model, longest.unwrap_or(0))?;
     Ok(ServingQuestion {
         model,
         kinds,
         engines: arguments.engines.iter().map(engine).collect::<Result<_, CliError>>()?,
-        formats: formats.collect(),
+        formats,
         traffic,
         rate: arguments.rate,
         limits: LatencyLimits { ttft: arguments.ttft, tpot: arguments.tpot, part: arguments.percentile },

@@ -247,7 +247,17 @@ fn adapters(
     row: &JobRow,
     model: &trainwright_spec::model::Model,
 ) -> Result<Option<Adapters>, CliError> {
-    let Some(rank) = row.lora else { return Ok(None) };
+    let Some(rank) = row.lora else {
+        return match &row.base_format {
+            None => Ok(None),
+            Some(name) => Err(bad(
+                path,
+                job,
+                "base_format",
+                format!("{name:?}; it is of adapters: give their rank, lora"),
+            )),
+        };
+    };
     let name = row.base_format.as_deref().unwrap_or("full");
     let base = BaseFormat::ALL.into_iter().find(|of| of.name() == name).ok_or_else(|| {
         let known: Vec<&str> = BaseFormat::ALL.iter().map(|of| of.name()).collect();

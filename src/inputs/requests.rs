@@ -6,6 +6,7 @@ use csv::{ReaderBuilder, Trim};
 use serde::Deserialize;
 use trainwright_sim::serving::{Request, ServedRequest, mean_rate};
 use trainwright_spec::limits;
+use trainwright_spec::model::{Model, Position};
 use trainwright_spec::units::Seconds;
 
 /// A row of a trace.
@@ -26,6 +27,32 @@ pub struct Trace {
     pub requests: Vec<Request>,
     /// The same as a real service served them; `None` if the file does not say it of every one.
     pub measured: Option<Vec<ServedRequest>>,
+}
+
+/// Refuses more cached tokens than a prompt has beside its last one.
+///
+/// # Errors
+/// `--cached` with its value.
+pub fn cached_are_fewer(cached: usize, input: usize) -> Result<(), CliError> {
+    match cached < input {
+        true => Ok(()),
+        false => Err(refuse("--cached", cached, format!("it should be less than the {input} of --input"))),
+    }
+}
+
+/// Refuses requests that are longer than a model's learned positions.
+///
+/// # Errors
+/// `--model` with its value.
+pub fn have_positions(reference: &str, model: &Model, longest: usize) -> Result<(), CliError> {
+    match model.embedding.position {
+        Position::Learned(positions) if positions < longest => {
+            let allowed =
+                format!("it has learned positions for {positions} tokens, and a request has {longest}");
+            Err(refuse("--model", reference, allowed))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The requests of a file.

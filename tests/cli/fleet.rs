@@ -166,6 +166,11 @@ fn what_makes_no_sense_is_one_line_and_what_never_fits_has_a_reason() {
         (2, job("steps = 1\ndeadline_h = -3"), "`deadline_h` is -3; it should be hours"),
         (2, job("steps = 1\nmin_gpus = 9\nmax_gpus = 8"), "`min_gpus` is 9"),
         (2, "[[job]]\nname = \"a\"\nsteps = 1\nmodel = \"gpt-none\"".into(), "job `a`: `model`: --model: unknown model"),
+        (
+            2,
+            "[[job]]\nname = \"a\"\nsteps = 1\nmodel = \"gpt2\"\nseq = 512\nglobal_batch = 8\nbase_format = \"int8\"".into(),
+            "job `a`: `base_format`: \"int8\"; it is of adapters: give their rank, lora",
+        ),
         (3, job("steps = 1\nmin_gpus = 17"), "job `a` never fits"),
         (3, job("steps = 1e6\ndeadline_h = 0.1"), "job `a` cannot keep its deadline of 360 s: it ends after 250000 s"),
         (

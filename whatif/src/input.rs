@@ -118,6 +118,10 @@ pub fn set(scenario: &mut Scenario, name: &str, value: &str) -> Result<(), Strin
             path::set(scenario, name, &Change::parse(value)?)
         }
         None => Err(unknown(name)),
+    }?;
+    match scenario.job().sequence.min(scenario.job().global_batch) {
+        0 => Err(format!("`{name}` is {value}; it should be 1 or more")),
+        _ => Ok(()),
     }
 }
 

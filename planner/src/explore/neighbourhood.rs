@@ -32,11 +32,14 @@ const BATCH: usize = 4;
 /// How many neighbours of a plan are simulated before it is compared with other plans again.
 const NEIGHBOURS: usize = 4;
 
-/// How much all improvements may cost, in simulated passes: about half a second of one core.
-const WORK: usize = 1 << 17;
+/// How much the plans that the order of passes suggests may cost, in simulated passes: about a tenth of a second of one core.
+const WORK_IN_ORDER: usize = 1 << 15;
 
-/// The same as long as there are walks over all splits, which end: about a second.
-const WORK_OF_EVERY_SPLIT: usize = 1 << 18;
+/// How much all other improvements may cost: about a quarter of a second of one core.
+const WORK: usize = 1 << 16;
+
+/// The same as long as there are walks over all splits, which end.
+const WORK_OF_EVERY_SPLIT: usize = 1 << 17;
 
 /// How much the improvement of the fastest plans may cost after that: about half a second of one core.
 const WORK_OF_FASTEST: usize = 1 << 17;
@@ -114,10 +117,10 @@ impl Walk<'_> {
 impl SearchSpace<'_> {
     /// Improves the stages of the simulated plans that may then be among the `keep` fastest.
     ///
-    /// Plans with several stages on a rank first become those that the order of their passes suggests. Then every plan gets a look at
-    /// its most promising neighbours, the fastest plan first; those that found a faster one go on before the others get a look;
-    /// until no plan has such neighbours, or `WORK` is done. Then the fastest plans go on until they
-    /// have no faster neighbours, or `WORK_OF_FASTEST` is done.
+    /// Plans with several stages on a rank first become those that the order of their passes suggests, until `WORK_IN_ORDER` is
+    /// done. Then every plan gets a look at its most promising neighbours, the fastest plan first; those that found a faster one go
+    /// on before the others get a look; until no plan has such neighbours, or `WORK` is done. Then the fastest plans go on until
+    /// they have no faster neighbours, or `WORK_OF_FASTEST` is done.
     pub fn improve(
         &self,
         explored: &mut Explored,
@@ -138,14 +141,18 @@ impl SearchSpace<'_> {
         let in_time = seen.into_par_iter().filter(|_| !out_of_time());
         let walks = in_time.filter_map(|(index, seen)| self.walk(index, seen));
         let mut walks: Vec<Walk> = walks.filter(|walk| walk.may_be_below(most)).collect();
-        let mut work = 0;
+        let (mut work, mut in_order) = (0, 0);
         while !out_of_time() {
             for walk in &walks {
                 times[walk.index] = walk.time;
             }
             let most = kept(&times);
             let mut open: Vec<&mut Walk> = walks.iter_mut().filter(|walk| walk.may_be_below(most)).collect();
-            open.sort_by_key(|walk| (walk.next != Reach::InOrder, walk.fruitless, walk.time));
+            let in_order_first =
+                in_order < WORK_IN_ORDER && open.iter().any(|walk| walk.next == Reach::InOrder);
+            open.sort_by_key(|walk| {
+                (in_order_first && walk.next != Reach::InOrder, walk.fruitless, walk.time)
+            });
             let has_every_split = |walk: &&mut Walk| walk.has_every_split || walk.next == Reach::EverySplit;
             let limit = if open.iter().any(has_every_split) { WORK_OF_EVERY_SPLIT } else { WORK };
             open.truncate(BATCH);
@@ -153,7 +160,12 @@ impl SearchSpace<'_> {
                 break;
             }
             let steps = open.into_par_iter().map(|walk| self.look_around(walk, most, out_of_time));
-            work += steps.collect::<Result<Vec<usize>, PlannerError>>()?.into_iter().sum::<usize>();
+            let done = steps.collect::<Result<Vec<usize>, PlannerError>>()?.into_iter().sum::<usize>();
+            if in_order_first {
+                in_order += done;
+            } else {
+                work += done;
+            }
         }
         // Where ranks wait for the data axis, neighbours with low bounds are not the fast ones: the fastest plans look at more of them.
         let mut work = 0;

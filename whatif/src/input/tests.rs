@@ -73,6 +73,8 @@ fn invalid_values_are_refused_in_one_line() {
     check("nodse", "4", "no input is called `nodse` (nearest: node");
     check("nodes", "0", "at least 1");
     check("nodes", "four", "invalid type");
+    check("seq", "0", "`seq` is 0; it should be 1 or more");
+    check("global-batch", "0", "it should be 1 or more");
     check("nodes", "x0.3", "not whole");
     check("gpus", "12", "12 GPUs are no whole number of nodes of 8");
     check("memory", "80 parsec", "is not a number followed by one of");
