@@ -93,7 +93,11 @@ fn what_cannot_be_served_is_an_answer_and_what_makes_no_sense_an_error() {
     };
     let ran = folder.run("serve-plan --model gpt2 --cluster dgx-h100 --rate 10");
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
-    assert!(ran.stderr.contains("learned positions for 1024 tokens, and a request has 1280"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("learned positions for 1024 tokens, and a request has 1280"),
+        "{}",
+        ran.stderr
+    );
     folder.write("once.csv", "arrival_s,input_tokens,output_tokens\n1,10,10\n1,20,20\n");
     check("--trace once.csv", "its requests should arrive at different times");
     check("--cached 1024", "it should be less than the 1024 of --input");
