@@ -16,7 +16,12 @@ use trainwright_spec::units::Seconds;
 /// # Errors
 /// `Reading`, or its fault.
 pub fn calibration(reference: &str) -> Result<Calibration, CliError> {
-    let argument = Some("--calibration");
+    named_by("--calibration", reference)
+}
+
+/// The same of a reference that stands at `argument`.
+fn named_by(argument: &'static str, reference: &str) -> Result<Calibration, CliError> {
+    let argument = Some(argument);
     let calibration = match is_file(reference) {
         true => Calibration::from_toml(&text(argument, reference)?, reference),
         false => Calibration::from_name(reference),
@@ -86,8 +91,9 @@ pub fn confidence_of(plan: &Plan, forecast: &Forecast, given: Option<&str>) -> R
 /// Those of `calibration`.
 pub fn of(given: Option<&str>, cluster: &Cluster) -> Result<Calibration, CliError> {
     let name = given.or(cluster.calibration.as_deref()).unwrap_or("none");
-    match given.is_none() && is_file(name) {
-        true => Ok(Calibration { name: name.into(), ..Calibration::default() }),
-        false => calibration(name),
+    match given {
+        Some(_) => calibration(name),
+        None if is_file(name) => Ok(Calibration { name: name.into(), ..Calibration::default() }),
+        None => named_by("`calibration` of the cluster", name),
     }
 }

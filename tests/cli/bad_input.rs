@@ -176,6 +176,12 @@ fn clusters() {
         "--cluster: unknown.toml:2: `node` is `dgx-a101`; unknown node `dgx-a101` (nearest: dgx-a100, dgx-h100, \
          dgx-1v); `trainwright show nodes` lists all",
     );
+    folder.write("calibrated.toml", "nodes = 2\nnode = \"dgx-a100\"\ncalibration = \"bogus\"\n");
+    check(
+        "calibrated.toml",
+        2,
+        "`calibration` of the cluster: unknown calibration `bogus`; `trainwright show calibrations` lists all",
+    );
     check("nowhere.toml", 2, "--cluster: cannot read nowhere.toml: no such file or directory");
 }
 
