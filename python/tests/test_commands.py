@@ -185,7 +185,10 @@ def test_progress_is_told_and_its_errors_stop_the_command(question):
 
 def test_an_interrupt_ends_a_command():
     code = (
+        "import signal\n"
         "import trainwright as tw\n"
+        # Children of a shell's background jobs begin with interrupts ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "print('begun', flush=True)\n"
         "try:\n"
         "    tw.plan(model='deepseek-v3', cluster='dgx-h100:256', seq=4096, global_batch=4096, space='whole')\n"
