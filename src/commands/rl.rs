@@ -61,6 +61,22 @@ fn question(arguments: &RlArguments) -> Result<RlQuestion, CliError> {
             format!("a step has {samples} answers"),
         ));
     }
+    let longest = arguments.prompt + arguments.response;
+    inputs::requests::have_positions(&arguments.model, &model, longest)?;
+    if let Some(pack) = arguments.pack.filter(|pack| *pack < longest) {
+        let allowed = format!("it should be at least {longest}: a prompt and the longest answer");
+        return Err(refuse("--pack", pack, allowed));
+    }
+    let modes = modes(arguments);
+    if let Some(gpus) = arguments.engine_gpus
+        && modes.iter().all(|mode| matches!(mode, Mode::Colocated { .. }))
+    {
+        return Err(refuse(
+            "--engine-gpus",
+            gpus,
+            "colocated generation has all GPUs: ask for another --mode",
+        ));
+    }
     check_generation(arguments.engine_gpus, &cluster)?;
     let stack =
         Stack::from_name(&arguments.stack).map_err(|error| CliError::of_input(Some("--stack"), error))?;
@@ -79,10 +95,10 @@ fn question(arguments: &RlArguments) -> Result<RlQuestion, CliError> {
             epochs: arguments.epochs,
             engine_log_probs: false,
         },
-        modes: modes(arguments),
+        modes,
         calibration: calibration::to_apply(arguments.calibration.as_deref(), &cluster)?,
         precision: arguments.precision,
-        pack: arguments.pack.unwrap_or(arguments.prompt + arguments.response),
+        pack: arguments.pack.unwrap_or(longest),
         engine,
         colocated_share: arguments.memory_share,
         weights: [arguments.weights.name.into(), arguments.weights.name.into()],

@@ -47,8 +47,9 @@ pub fn cached_are_fewer(cached: usize, input: usize) -> Result<(), CliError> {
 pub fn have_positions(reference: &str, model: &Model, longest: usize) -> Result<(), CliError> {
     match model.embedding.position {
         Position::Learned(positions) if positions < longest => {
-            let allowed =
-                format!("it has learned positions for {positions} tokens, and a request has {longest}");
+            let allowed = format!(
+                "it has learned positions for {positions} tokens, and prompt and answer are {longest}"
+            );
             Err(refuse("--model", reference, allowed))
         }
         _ => Ok(()),

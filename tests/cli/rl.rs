@@ -60,6 +60,16 @@ fn bad_input_is_one_line() {
     let ran = folder.run(&format!("{two} --engine-gpus 4"));
     assert_eq!(ran.code, 2, "{}", ran.stdout);
     assert!(ran.stderr.contains("generation has whole nodes of 8 GPUs, 1 to 1 of 2"), "{}", ran.stderr);
+    check("--engine-gpus 4 --mode colocated", "colocated generation has all GPUs: ask for another --mode");
+    check("--pack 700", "it should be at least 1024: a prompt and the longest answer");
+    let ran =
+        folder.run(&QUESTION.replace("llama-3.2-1b", "gpt2").replace("--response 512", "--response 8000"));
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    assert!(
+        ran.stderr.contains("learned positions for 1024 tokens, and prompt and answer are 8512"),
+        "{}",
+        ran.stderr
+    );
     check("--engine vlm-v1", "vllm-v1");
     check("--stack megatron-cor", "megatron-core");
     check("--mini-batches 100", "a step has 32 answers");

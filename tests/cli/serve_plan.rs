@@ -94,7 +94,7 @@ fn what_cannot_be_served_is_an_answer_and_what_makes_no_sense_an_error() {
     let ran = folder.run("serve-plan --model gpt2 --cluster dgx-h100 --rate 10");
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
     assert!(
-        ran.stderr.contains("learned positions for 1024 tokens, and a request has 1280"),
+        ran.stderr.contains("learned positions for 1024 tokens, and prompt and answer are 1280"),
         "{}",
         ran.stderr
     );

@@ -116,7 +116,10 @@ fn what_serve_cannot_do_is_one_line() {
     check("--model llama-3-8b --trace trace.csv", "line 3: ");
     check("--model llama-3-8b --trace none.csv", "none.csv");
     check("--model llama-3-8b --batch 1 --cached 1024", "it should be less than the 1024 of --input");
-    check("--model gpt2 --batch 1 --input 4000", "learned positions for 1024 tokens, and a request has 4256");
+    check(
+        "--model gpt2 --batch 1 --input 4000",
+        "learned positions for 1024 tokens, and prompt and answer are 4256",
+    );
     let ran = folder.run("serve --model llama-3-70b --cluster dgx-h100 --batch 8");
     assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
     assert!(
