@@ -47,7 +47,7 @@ fn with_blocks(mut question: Question, blocks: usize) -> Question {
     question
 }
 
-/// With links inside nodes that are so many times as fast.
+/// With links inside nodes that are `times` as fast.
 fn with_links(mut question: Question, times: f64) -> Question {
     let bandwidth = &mut question.cluster.node.interconnect.bandwidth.value;
     *bandwidth = *bandwidth * times;
