@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The integer program weighs the passes of a step and leaves out what its ranks exchange on the data axis, which hides behind
-//! passes on some stages and not on others, and paces several stages of a rank as if all were equal. Neighbours differ by one
+//! passes on some stages and not on others, and takes all stages of a rank to be as long as the slowest. Neighbours differ by one
 //! block: on another stage, or with another recompute choice; or a stage at an end gives all its blocks away, or takes some.
 //! Each is a plan of the same candidate, so that what bounds the candidate bounds it. Where a candidate has few splits, all are its
 //! plan's neighbours.
@@ -244,8 +244,8 @@ impl SearchSpace<'_> {
     /// else by relieving the busiest rank of a block or of computing it again, as long as its passes then take less in their order;
     /// with its bound, and how many others were bounded.
     ///
-    /// The partition's program paces several stages of a rank as if all took what the slowest does. Their order tells that a long
-    /// one may make up for a short one.
+    /// The partition's program takes all stages of a rank to be as long as the slowest. Their order tells that a long one may make up
+    /// for a short one.
     pub fn in_order(&self, candidate: &Candidate, plan: Plan, out_of_time: Stop) -> (Plan, Seconds, usize) {
         let memory = MemoryLimits::of(self.model(), candidate, &plan);
         let shape = plan.pipeline_shape();
