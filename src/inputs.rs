@@ -93,6 +93,7 @@ fn unchecked(
                 None => MemoryLimit::Risk(risk.memory_risk),
             },
             order: risk.risk.map_or(Order::Expected, Order::Quantile),
+            ..Risk::default()
         },
     })
 }

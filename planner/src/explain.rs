@@ -10,5 +10,5 @@ mod sensitivity;
 pub(crate) use alternatives::alternatives;
 pub(crate) use bottleneck::limited_by;
 pub(crate) use finalists::{finalists, front, thinned};
-pub(crate) use infeasible::infeasible;
+pub(crate) use infeasible::{broken, infeasible};
 pub use sensitivity::sensitivity;

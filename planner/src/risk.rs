@@ -1,9 +1,9 @@
 //! How much memory a plan may use and which time counts, by what is known of the errors of its kind's forecasts.
 //!
-//! A plan may use R = min(M, M / q_m), so that it fits with the probability that is asked for, or R = M − reserve. Plans are
-//! ordered by t q_t.
+//! A plan may use R = min(M, M / q_m) − h, so that it fits with the probability that is asked for, or R = M − reserve − h. Plans
+//! are ordered by t q_t.
 //!
-//! M memory of a GPU, q_m the quantile of measured over forecast memory at that probability, t the forecast step time, q_t the
+//! M memory of a GPU, h what others hold of it, q_m the quantile of measured over forecast memory at that probability, t the forecast step time, q_t the
 //! expected ratio of measured to forecast time (`Distribution::expected`) or a quantile of it. Both ratios depend on a
 //! plan's kind alone, that is on the question and its mesh: a bound of t times q_t is a bound of what is compared.
 
@@ -19,6 +19,8 @@ pub struct Risk {
     pub residuals: Arc<Residuals>,
     /// Which part of a GPU's memory plans may use.
     pub memory: MemoryLimit,
+    /// What others hold of each GPU's memory all the time.
+    pub held: Bytes,
     /// Which time plans are ordered by.
     pub order: Order,
 }
@@ -58,7 +60,7 @@ pub(crate) struct Outlook {
     pub range: (f64, f64),
     /// How many sources resemble this kind.
     pub alike: f64,
-    /// The part of a GPU's memory that may be used, before the reserve.
+    /// The part of a GPU's memory that may be used, before what is reserved or held by others.
     part: f64,
     reserve: Bytes,
 }
@@ -73,6 +75,7 @@ impl Outlook {
                 (1.0 / ratio.max(1.0), Bytes::ZERO)
             }
         };
+        let reserve = reserve + risk.held;
         let Some(times) = known(Quantity::Time) else {
             return Self { time: 1.0, range: (1.0, 1.0), alike: 0.0, part, reserve };
         };

@@ -1,28 +1,25 @@
 //! Plans of reinforcement-learning loops: the layout of training, that of the engine, and the GPUs of each.
 //!
 //! ```text
-//! modes × splits of nodes ─► layouts of training, timed once for each number of GPUs ─┐
-//!                        └─► layouts of the engine, likewise ──────────────────────────┴─► every pair ─► least step that fits
+//! modes × divisions of the GPUs ─► updates: plans of training, from the planner ─┐
+//!                              └─► engines: their tensor ranks ─────────────────┴─► loops: every pair ─► least step that fits
 //! ```
-//!
-//! The passes of training depend on its layout and GPUs alone, generation on the engine's alone, so that each is simulated once and
-//! every pair of them is looked at: the answer is the best of all combinations of the options that were tried.
 
-mod layouts;
+mod engines;
+mod loops;
+mod updates;
 
-use layouts::{engines, part_of, trainings};
-use rayon::prelude::*;
-use std::collections::BTreeMap;
-use trainwright_sim::rl::{
-    Generated, PhaseMemory, RlForecast, TrainingTimes, assembled, generate, training_times,
-};
+use crate::verdict::PlannerError;
+use loops::Loops;
+use std::sync::Arc;
+use trainwright_sim::rl::RlForecast;
 use trainwright_spec::calibration::Calibration;
+use trainwright_spec::calibration::residuals::Residuals;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::Model;
-use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::rl::{Controller, Mode, RlJob, RlPlan, SyncMethod};
-use trainwright_spec::serving::{Engine, ServingPlan};
+use trainwright_spec::serving::Engine;
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::Seconds;
 
@@ -41,9 +38,11 @@ pub struct RlQuestion {
     pub stack: Stack,
     /// Its calibration, which training's numbers get.
     pub calibration: Option<Calibration>,
+    /// The errors of its forecasts: training fits with 95 % probability.
+    pub residuals: Arc<Residuals>,
     /// Training's number format.
     pub precision: Precision,
-    /// Tokens packed into a microbatch at most.
+    /// Tokens packed into a microbatch at most; fewer are tried too.
     pub pack: usize,
     /// The engine; `memory_share` is that of GPUs of its own.
     pub engine: Engine,
@@ -84,7 +83,7 @@ pub struct RlCandidate {
 }
 
 /// The answer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RlVerdict {
     /// The fastest of each mode that fits, the fastest first.
     pub found: Vec<RlCandidate>,
@@ -92,33 +91,32 @@ pub struct RlVerdict {
     pub reasons: Vec<String>,
     /// How many combinations were looked at, and how many of them fit.
     pub tried: [usize; 2],
+    /// Divisions of the GPUs without a look: they cannot be faster, by generation alone or by the products of training.
+    pub left_out: usize,
 }
 
 /// The fastest loop of each mode on all GPUs.
-pub fn plan_rl(question: &RlQuestion) -> RlVerdict {
-    let mut verdict = RlVerdict { found: Vec::new(), reasons: Vec::new(), tried: [0; 2] };
-    for mode in &question.modes {
-        let of_mode = plan_mode(question, *mode);
-        verdict.tried = [verdict.tried[0] + of_mode.tried[0], verdict.tried[1] + of_mode.tried[1]];
-        if of_mode.found.is_empty() {
-            verdict.reasons.extend(of_mode.reasons);
-        }
-        verdict.found.extend(of_mode.found);
-    }
-    verdict.found.sort_by(|one, other| one.forecast.step.get().total_cmp(&other.forecast.step.get()));
-    verdict
+///
+/// # Errors
+/// `BadPin`, and a deadlock of a schedule; what does not fit is a verdict.
+pub fn plan_rl(question: &RlQuestion) -> Result<RlVerdict, PlannerError> {
+    Loops::new(question).plan(&question.cluster)
 }
 
 /// The fewest GPUs, of a node 1, 2, 4, …, then whole nodes, on which a loop fits and takes at most `most` a step: every number is
 /// tried, in order.
-pub fn fewest_gpus(question: &RlQuestion, most: Option<Seconds>) -> (Option<usize>, RlVerdict) {
-    let node = question.cluster.node.gpus.value;
-    let of_node = (0..).map(|power| 1usize << power).take_while(|gpus| *gpus < node);
-    let all = of_node.chain((1..=question.cluster.nodes).map(|nodes| nodes * node));
-    let mut last = RlVerdict { found: Vec::new(), reasons: Vec::new(), tried: [0; 2] };
-    for gpus in all {
-        let Some(cluster) = part_of(&question.cluster, gpus) else { continue };
-        let mut verdict = plan_rl(&RlQuestion { cluster, ..question.clone() });
+///
+/// # Errors
+/// As `plan_rl`.
+pub fn fewest_gpus(
+    question: &RlQuestion,
+    most: Option<Seconds>,
+) -> Result<(Option<usize>, RlVerdict), PlannerError> {
+    let mut loops = Loops::new(question);
+    let mut last = RlVerdict::default();
+    for cluster in parts(&question.cluster) {
+        let gpus = cluster.gpus();
+        let mut verdict = loops.plan(&cluster)?;
         if let Some(most) = most {
             let slow = verdict.found.first().map(|best| best.forecast.step);
             verdict.found.retain(|found| found.forecast.step <= most);
@@ -131,22 +129,11 @@ pub fn fewest_gpus(question: &RlQuestion, most: Option<Seconds>) -> (Option<usiz
             }
         }
         if !verdict.found.is_empty() {
-            return (Some(gpus), verdict);
+            return Ok((Some(gpus), verdict));
         }
         last = verdict;
     }
-    (None, last)
-}
-
-/// Splits of the GPUs into those of training and of generation.
-fn splits(question: &RlQuestion, mode: Mode) -> Vec<[usize; 2]> {
-    let all = question.cluster.gpus();
-    if !mode.splits_gpus() {
-        return vec![[all, all]];
-    }
-    let wanted = |gpus: &usize| question.pins.generation.is_none_or(|pinned| pinned == *gpus);
-    let possible = generation_gpus(&question.cluster);
-    possible.filter(wanted).map(|generation| [all - generation, generation]).collect()
+    Ok((None, last))
 }
 
 /// The GPUs that generation may have to itself: whole nodes, and of one node powers of two that leave one.
@@ -157,100 +144,23 @@ pub fn generation_gpus(cluster: &Cluster) -> impl Iterator<Item = usize> {
     counts.filter(move |gpus| cluster.nodes > 1 || (gpus.is_power_of_two() && (all - gpus).is_power_of_two()))
 }
 
-fn plan_mode(question: &RlQuestion, mode: Mode) -> RlVerdict {
-    let splits = splits(question, mode);
-    // Each number of GPUs once.
-    let mut training: BTreeMap<usize, Vec<(RlPlan, TrainingTimes)>> = BTreeMap::new();
-    let mut generation: BTreeMap<usize, Vec<(RlPlan, Generated)>> = BTreeMap::new();
-    let mut faults: Vec<String> = Vec::new();
-    for [of_training, of_generation] in &splits {
-        let parts = (part_of(&question.cluster, *of_training), part_of(&question.cluster, *of_generation));
-        let (Some(first), Some(second)) = parts else { continue };
-        if !training.contains_key(of_training) {
-            let plans = trainings(question, &first);
-            let timed: Vec<_> = plans
-                .into_par_iter()
-                .filter_map(|actor| {
-                    let plan =
-                        loop_of(question, mode, actor, &first, ServingPlan::new(question.engine.clone()));
-                    let times = training_times(&plan).ok()?;
-                    // The plan with the samples' microbatches is the one to show.
-                    let sized = RlPlan { actor: times.actor.clone(), critic: times.critic.clone(), ..plan };
-                    Some((sized, times))
-                })
-                .collect();
-            training.insert(*of_training, timed);
-        }
-        if !generation.contains_key(of_generation) {
-            let plans = engines(question, &second, mode.splits_gpus());
-            let plain = Plan::plain(
-                question.model.clone(),
-                question.stack.clone(),
-                second.clone(),
-                trainwright_spec::job::Job::new(1, 1, question.precision),
-            );
-            let served: Vec<_> = plans
-                .into_par_iter()
-                .map(|engine| {
-                    let plan = loop_of(question, mode, plain.clone(), &second, engine);
-                    let generated = generate(&plan)
-                        .map_err(|error| format!("engine on {} GPUs: {error}", plan.engine.gpus()))?;
-                    Ok((plan, generated))
-                })
-                .collect::<Vec<Result<_, String>>>();
-            let mut fine = Vec::new();
-            for one in served {
-                match one {
-                    Ok(one) => fine.push(one),
-                    Err(fault) => faults.push(fault),
-                }
-            }
-            generation.insert(*of_generation, fine);
-        }
+/// The parts of a cluster that `fewest_gpus` tries, in order.
+pub fn parts(cluster: &Cluster) -> Vec<Cluster> {
+    let node = cluster.node.gpus.value;
+    let of_node = (0..).map(|power| 1usize << power).take_while(|gpus| *gpus < node);
+    let gpus = of_node.chain((1..=cluster.nodes).map(|nodes| nodes * node));
+    gpus.filter_map(|gpus| part_of(cluster, gpus)).collect()
+}
+
+/// So many GPUs of a cluster: a part of one node, or whole nodes.
+fn part_of(cluster: &Cluster, gpus: usize) -> Option<Cluster> {
+    let node = cluster.node.gpus.value;
+    if gpus.is_multiple_of(node) {
+        return (gpus / node <= cluster.nodes).then(|| cluster.with_fewer_nodes(gpus / node)).flatten();
     }
-    let mut best: Option<RlCandidate> = None;
-    let mut closest: Option<(f64, Option<String>)> = None;
-    let mut tried = [0; 2];
-    for [of_training, of_generation] in &splits {
-        let none = (Vec::new(), Vec::new());
-        let trained = training.get(of_training).unwrap_or(&none.0);
-        let served = generation.get(of_generation).unwrap_or(&none.1);
-        for (train, times) in trained {
-            for (serve, generated) in served {
-                let plan = RlPlan {
-                    engine: serve.engine.clone(),
-                    generation: serve.generation.clone(),
-                    ..train.clone()
-                };
-                let forecast = assembled(&plan, times, generated.clone());
-                tried[0] += 1;
-                let missing = missing(&forecast);
-                if missing > 0.0 {
-                    if closest.as_ref().is_none_or(|(least, _)| missing < *least) {
-                        closest = Some((missing, fullest_fault(&forecast)));
-                    }
-                    continue;
-                }
-                tried[1] += 1;
-                if best.as_ref().is_none_or(|best| forecast.step < best.forecast.step) {
-                    best = Some(RlCandidate { plan, forecast });
-                }
-            }
-        }
-    }
-    let mut reasons: Vec<String> = closest.and_then(|(_, fault)| fault).into_iter().collect();
-    if reasons.is_empty() {
-        reasons = match (splits.is_empty(), tried[0]) {
-            (true, _) => vec!["there are too few GPUs to divide".into()],
-            (false, 0) if faults.is_empty() => {
-                vec!["no layout of training or of the engine divides the model over these GPUs".into()]
-            }
-            _ => faults,
-        };
-        reasons.dedup();
-    }
-    let reasons = reasons.into_iter().map(|reason| format!("{}: {reason}", named(mode))).collect();
-    RlVerdict { found: best.into_iter().collect(), reasons, tried }
+    let mut part = cluster.with_fewer_nodes(1)?;
+    part.node.gpus.value = gpus;
+    (gpus < node && gpus > 0).then_some(part)
 }
 
 /// A mode for people.
@@ -259,39 +169,6 @@ pub fn named(mode: Mode) -> &'static str {
         Mode::Colocated { offload: true } => "colocated, state offloaded during generation",
         Mode::Colocated { offload: false } => "colocated",
         other => other.name(),
-    }
-}
-
-/// By how much the fullest phase is beyond its GPU's memory, in parts of it; 0 if all fit.
-fn missing(forecast: &RlForecast) -> f64 {
-    let beyond = forecast.memory.iter().map(|phase| phase.total() / phase.limit - 1.0);
-    beyond.fold(0.0, f64::max)
-}
-
-/// Why the phase that is furthest beyond its GPU's memory does not fit.
-fn fullest_fault(forecast: &RlForecast) -> Option<String> {
-    let beyond = |phase: &PhaseMemory| phase.total() / phase.limit;
-    forecast.memory.iter().max_by(|one, other| beyond(one).total_cmp(&beyond(other)))?.fault()
-}
-
-fn loop_of(
-    question: &RlQuestion,
-    mode: Mode,
-    actor: Plan,
-    generation: &Cluster,
-    engine: ServingPlan,
-) -> RlPlan {
-    RlPlan {
-        job: question.job.clone(),
-        mode,
-        critic: question.job.algorithm.has_critic().then(|| actor.clone()),
-        actor,
-        pack: question.pack,
-        engine,
-        generation: generation.clone(),
-        sync: question.sync,
-        controller: question.controller.clone(),
-        padded: question.job.prompt + question.job.responses.most,
     }
 }
 

@@ -8,11 +8,11 @@ mod node_orders;
 mod tests;
 
 use crate::cost::CachedCosts;
-use crate::explain::{alternatives, finalists, front, infeasible};
+use crate::explain::{alternatives, broken, finalists, front, infeasible};
 use crate::explore::{Goal, Looks, SearchSpace, Seen, search_summary};
 use crate::question::{Breadth, Pins, Question};
 use crate::space::{OFFLOAD, tried_offload};
-use crate::verdict::{Found, KEPT, PlannerError, Progress, Ranked, Verdict};
+use crate::verdict::{Finalist, Found, KEPT, PlannerError, Progress, Ranked, Verdict};
 use clock::Clock;
 use fewer_nodes::plan_up_to;
 use forecasts::{first_forecast, ranked};
@@ -231,6 +231,47 @@ fn with_offload(question: &Question) -> Option<Question> {
     let tried = tried_offload().filter(|kind| !question.pins.forbids(OFFLOAD, kind));
     wider.pins.only.extend(tried.map(|kind| (OFFLOAD.to_string(), kind.to_string())));
     (free && suits && wider.pins != question.pins).then_some(wider)
+}
+
+/// What a part of a larger question has.
+pub(crate) enum PartAnswer {
+    /// The fastest simulated plans of different meshes, the fastest first.
+    Plans(Vec<Finalist>),
+    /// Nothing fits: the plan that comes closest needs this many times the memory that it may use.
+    Short(f64),
+}
+
+/// How well a part is planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// The stages are those of the integer program.
+    Quick,
+    /// As `plan` does.
+    Whole,
+}
+
+/// The fastest plans with all nodes, for questions that have this one as a part. With the whole effort the first has the step time
+/// of `plan`'s fastest; the others are of those that were simulated on the way.
+///
+/// # Errors
+/// As `plan`.
+pub(crate) fn plan_part(
+    question: &Question,
+    effort: Effort,
+    costs: CachedCosts,
+) -> Result<PartAnswer, PlannerError> {
+    let space = SearchSpace::sharing(question, costs)?;
+    let proved = if effort == Effort::Whole { KEPT } else { 1 };
+    let mut explored = space.explore_from(Vec::new(), &Goal::fastest(proved, &|| false), &|_| {})?;
+    if effort == Effort::Whole {
+        space.improve(&mut explored, KEPT, &|| false)?;
+    }
+    let plans = finalists(&explored, space.model());
+    if !plans.is_empty() {
+        return Ok(PartAnswer::Plans(plans));
+    }
+    let short = broken(&space, &explored, &|| false).into_iter().map(|broken| broken.needs / broken.has);
+    Ok(PartAnswer::Short(short.fold(f64::INFINITY, f64::min)))
 }
 
 /// The bounds of a question's candidates alone, on one thread: for measuring how fast they are.

@@ -22,6 +22,7 @@ mod tensor_grid;
 mod tests;
 mod virtual_stages;
 
+pub(crate) use dimension::divisors;
 pub(crate) use legal_candidates::{LegalCandidates, has_layouts};
 pub(crate) use offload_kinds::{OFFLOAD, tried as tried_offload};
 pub(crate) use pin_choices::recompute_choices;

@@ -48,10 +48,10 @@ pub struct RlArguments {
     /// How phases may share the GPUs [default: colocated, disaggregated, one-step-off]
     #[arg(long = "mode", value_name = "MODES", value_enum, value_delimiter = ',')]
     pub modes: Vec<RlMode>,
-    /// With the mode async: how many steps older than the weights a sample may be
-    #[arg(long, value_name = "STEPS", default_value = "0.5", value_parser = staleness)]
-    pub staleness: f64,
-    /// Tokens packed into a microbatch at most [default: the longest sample]
+    /// With the mode async: how many steps older than the weights a sample may be [default: 0.5]
+    #[arg(long, value_name = "STEPS", value_parser = staleness)]
+    pub staleness: Option<f64>,
+    /// Tokens packed into a microbatch at most; fewer are tried too [default: the longest sample]
     #[arg(long, value_name = "TOKENS", value_parser = count)]
     pub pack: Option<usize>,
     /// Number format of training

@@ -5,8 +5,9 @@ use crate::error::{CliError, Outcome, refuse};
 use crate::inputs::calibration;
 use crate::render::{json, rl as page};
 use crate::{inputs, output};
-use trainwright_planner::rl::{RlPins, RlQuestion, fewest_gpus, generation_gpus, plan_rl};
+use trainwright_planner::rl::{RlPins, RlQuestion, fewest_gpus, generation_gpus, parts, plan_rl};
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::rl::{Controller, Mode, ResponseLengths, RlJob};
 use trainwright_spec::serving::Engine;
 use trainwright_spec::stack::Stack;
@@ -21,8 +22,8 @@ const RESPONSE: usize = 2048;
 pub fn run(arguments: &RlArguments) -> Result<Outcome, CliError> {
     let question = question(arguments)?;
     let (fewest, verdict) = match arguments.fewest {
-        true => fewest_gpus(&question, arguments.within),
-        false => (None, plan_rl(&question)),
+        true => fewest_gpus(&question, arguments.within)?,
+        false => (None, plan_rl(&question)?),
     };
     let answer =
         page::Answer { question: &question, verdict: &verdict, asks_fewest: arguments.fewest, fewest };
@@ -77,11 +78,19 @@ fn question(arguments: &RlArguments) -> Result<RlQuestion, CliError> {
             "colocated generation has all GPUs: ask for another --mode",
         ));
     }
+    if let Some(staleness) = arguments.staleness
+        && !modes.iter().any(|mode| matches!(mode, Mode::Async { .. }))
+    {
+        return Err(refuse("--staleness", staleness, "only the mode async has it: ask for --mode async"));
+    }
     check_generation(arguments.engine_gpus, &cluster)?;
+    check_pins(arguments, &model, &cluster, &modes)?;
     let stack =
         Stack::from_name(&arguments.stack).map_err(|error| CliError::of_input(Some("--stack"), error))?;
     let engine =
         Engine::from_name(&arguments.engine).map_err(|error| CliError::of_input(Some("--engine"), error))?;
+    let given = arguments.calibration.as_deref();
+    let calibration = calibration::to_apply(given, &cluster)?;
     let responses =
         ResponseLengths { spread: arguments.spread, ..ResponseLengths::new(mean as f64, arguments.response) };
     Ok(RlQuestion {
@@ -96,7 +105,11 @@ fn question(arguments: &RlArguments) -> Result<RlQuestion, CliError> {
             engine_log_probs: false,
         },
         modes,
-        calibration: calibration::to_apply(arguments.calibration.as_deref(), &cluster)?,
+        residuals: match &calibration {
+            Some(calibration) => calibration.residuals.clone(),
+            None => calibration::of(given, &cluster)?.residuals,
+        },
+        calibration,
         precision: arguments.precision,
         pack: arguments.pack.unwrap_or(longest),
         engine,
@@ -118,6 +131,9 @@ fn question(arguments: &RlArguments) -> Result<RlQuestion, CliError> {
     })
 }
 
+/// How many steps older than the weights a sample may be if nothing is said: assumed.
+const STALENESS: f64 = 0.5;
+
 /// Answers of a step at most: each is simulated.
 const MOST_SAMPLES: usize = 200_000;
 
@@ -129,9 +145,68 @@ fn modes(arguments: &RlArguments) -> Vec<Mode> {
         (RlMode::Colocated, Mode::Colocated { offload: true }),
         (RlMode::Disaggregated, Mode::Disaggregated),
         (RlMode::OneStepOff, Mode::OneStepOff),
-        (RlMode::Async, Mode::Async { staleness: arguments.staleness }),
+        (RlMode::Async, Mode::Async { staleness: arguments.staleness.unwrap_or(STALENESS) }),
     ];
     all.into_iter().filter(|(mode, _)| asked.contains(mode)).map(|(_, mode)| mode).collect()
+}
+
+/// Refuses ranks that divide the GPUs in no division of them, and expert ranks that do not divide the experts.
+fn check_pins(
+    arguments: &RlArguments,
+    model: &Model,
+    cluster: &Cluster,
+    modes: &[Mode],
+) -> Result<(), CliError> {
+    let gpus = |cluster: &Cluster| -> Vec<[usize; 2]> {
+        let all = cluster.gpus();
+        let mut gpus = Vec::new();
+        if modes.iter().any(|mode| !mode.splits_gpus()) {
+            gpus.push([all; 2]);
+        }
+        if modes.iter().any(|mode| mode.splits_gpus()) {
+            let wanted = |gpus: &usize| arguments.engine_gpus.is_none_or(|pinned| pinned == *gpus);
+            gpus.extend(generation_gpus(cluster).filter(wanted).map(|engine| [all - engine, engine]));
+        }
+        gpus
+    };
+    let divisions: Vec<[usize; 2]> = match arguments.fewest {
+        true => parts(cluster).iter().flat_map(gpus).collect(),
+        false => gpus(cluster),
+    };
+    let divides = |ranks: usize, of: usize| divisions.iter().any(|gpus| gpus[of].is_multiple_of(ranks));
+    let (tensor, pipeline) = (arguments.tensor.unwrap_or(1), arguments.pipeline.unwrap_or(1));
+    let training = |ranks: usize| divides(ranks, 0);
+    let allowed =
+        |what: &str| format!("it must divide the GPUs of {what}: {} has {}", cluster.name, cluster.gpus());
+    if !training(tensor) {
+        return Err(refuse("--tensor", tensor, allowed("training")));
+    }
+    if !training(tensor * pipeline) {
+        let what = if tensor > 1 { "training, times --tensor" } else { "training" };
+        return Err(refuse("--pipeline", pipeline, allowed(what)));
+    }
+    if let Some(ranks) =
+        arguments.engine_tensor.filter(|ranks| !ranks.is_power_of_two() || !divides(*ranks, 1))
+    {
+        return Err(refuse(
+            "--engine-tensor",
+            ranks,
+            format!("{}, as a power of two", allowed("generation")),
+        ));
+    }
+    let experts = model.blocks.iter().find_map(|run| match &run.block.mlp {
+        Mlp::Experts(experts) => Some(experts.count),
+        Mlp::Dense(_) => None,
+    });
+    match (arguments.expert, experts) {
+        (Some(ranks), None) if ranks > 1 => {
+            Err(refuse("--expert", ranks, format!("{} has no experts", model.name)))
+        }
+        (Some(ranks), Some(experts)) if !experts.is_multiple_of(ranks) => {
+            Err(refuse("--expert", ranks, format!("it must divide the {experts} experts of {}", model.name)))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses GPUs of generation that no division of the cluster leaves.

@@ -34,8 +34,20 @@ impl Answer<'_> {
         for reason in &self.verdict.reasons {
             text += &format!("no plan    {reason}\n");
         }
+        if !self.question.residuals.is_empty() {
+            text += "Training may use less than a GPU has, so that it fits with 95 % probability.\n";
+        }
         let [tried, fit] = self.verdict.tried;
-        text + &format!("{tried} combinations of layouts and GPUs were looked at, {fit} of them fit.\n")
+        text += &format!(
+            "{tried} combinations of plans of training with engines were looked at, {fit} of them fit"
+        );
+        text + &match self.verdict.left_out {
+            0 => ".\n".to_string(),
+            1 => "; 1 division of the GPUs\ncannot be faster, by generation or the products of training alone.\n".to_string(),
+            divisions => format!(
+                "; {divisions} divisions of the GPUs\ncannot be faster, by generation or the products of training alone.\n"
+            ),
+        }
     }
 
     fn asked(&self) -> String {
@@ -181,6 +193,7 @@ impl Answer<'_> {
             "reasons": self.verdict.reasons,
             "tried": self.verdict.tried[0],
             "fit": self.verdict.tried[1],
+            "left_out": self.verdict.left_out,
         })
     }
 }

@@ -39,7 +39,7 @@ fn what_does_not_fit_has_reasons() {
     let line = "rl --model llama-3-70b --cluster dgx-h100 --prompts 8 --rollouts 4 --response 512";
     let answer = json(&folder, line, 3);
     let reasons = answer["reasons"].to_string();
-    assert!(reasons.contains("GiB, the GPU has 79.6 GiB"), "{reasons}");
+    assert!(reasons.contains("actor update needs") && reasons.contains(" of 7"), "{reasons}");
     let fewest = json(&folder, &format!("{QUESTION} --fewest --within 0.001"), 3);
     assert!(fewest["reasons"].to_string().contains("a step takes"), "{fewest}");
     assert!(fewest["fewest_gpus"].is_null());
@@ -71,6 +71,18 @@ fn bad_input_is_one_line() {
         ran.stderr
     );
     check("--engine vlm-v1", "vllm-v1");
+    check("--staleness 2", "only the mode async has it: ask for --mode async");
+    check("--tensor 3", "`--tensor` is 3; it must divide the GPUs of training: dgx-h100 has 8");
+    check(
+        "--tensor 4 --pipeline 3",
+        "`--pipeline` is 3; it must divide the GPUs of training, times --tensor",
+    );
+    check("--engine-tensor 3", "it must divide the GPUs of generation: dgx-h100 has 8, as a power of two");
+    check("--expert 2", "llama-3.2-1b has no experts");
+    let experts = QUESTION.replace("llama-3.2-1b", "qwen3-30b-a3b");
+    let ran = folder.run(&format!("{experts} --expert 3"));
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    assert!(ran.stderr.contains("it must divide the 128 experts of qwen3-30b-a3b"), "{}", ran.stderr);
     check("--stack megatron-cor", "megatron-core");
     check("--mini-batches 100", "a step has 32 answers");
     check("--memory-share 2", "from 0.05 to 0.95");

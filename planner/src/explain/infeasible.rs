@@ -32,10 +32,21 @@ const USUAL: [(&str, &str); 6] = [
 /// How many candidates are solved, those that need least memory first, before a question is taken not to fit.
 const LOOKS: usize = 64;
 
-/// The verdict on a space none of whose candidates fits, with as many remedies as the time suffices for.
-pub(crate) fn infeasible(space: &SearchSpace, explored: &Explored, search: Search, stop: Stop) -> Infeasible {
-    let of_rank = |candidate: Candidate, shortage: RankMemoryUse| {
-        (candidate, format!("memory of {}", shortage.who()), shortage.needs, shortage.has)
+/// A limit that a candidate breaks.
+pub(crate) struct Broken {
+    candidate: Candidate,
+    limit: String,
+    pub needs: Bytes,
+    pub has: Bytes,
+}
+
+/// The limits that candidates break, the least broken first.
+pub(crate) fn broken(space: &SearchSpace, explored: &Explored, stop: Stop) -> Vec<Broken> {
+    let of_rank = |candidate: Candidate, shortage: RankMemoryUse| Broken {
+        candidate,
+        limit: format!("memory of {}", shortage.who()),
+        needs: shortage.needs,
+        has: shortage.has,
     };
     let solved =
         explored.seen.iter().filter_map(|seen| Some(of_rank(seen.candidate, seen.trial.shortage()?)));
@@ -46,16 +57,23 @@ pub(crate) fn infeasible(space: &SearchSpace, explored: &Explored, search: Searc
             Staged::Plan(..) | Staged::Undecided => None,
         }
     });
-    let limit = "memory for weights, gradients and optimizer alone";
-    let states = explored.infeasible_states.values();
-    let states =
-        states.map(|(needs, candidate)| (*candidate, limit.to_string(), *needs, space.mean_room(candidate)));
+    let states = explored.infeasible_states.values().map(|(needs, candidate)| Broken {
+        candidate: *candidate,
+        limit: "memory for weights, gradients and optimizer alone".to_string(),
+        needs: *needs,
+        has: space.mean_room(candidate),
+    });
     let mut broken: Vec<_> = solved.chain(activations).chain(states).collect();
     // Stable: of equal ones, the one with the lower bound comes first.
-    broken.sort_by(|a, b| (a.2 / a.3).total_cmp(&(b.2 / b.3)));
+    broken.sort_by(|a, b| (a.needs / a.has).total_cmp(&(b.needs / b.has)));
+    broken
+}
+
+/// The verdict on a space none of whose candidates fits, with as many remedies as the time suffices for.
+pub(crate) fn infeasible(space: &SearchSpace, explored: &Explored, search: Search, stop: Stop) -> Infeasible {
     let mut meshes: Vec<Mesh> = Vec::new();
     let mut reported = Vec::new();
-    for (candidate, limit, needs, has) in broken {
+    for Broken { candidate, limit, needs, has } in broken(space, explored, stop) {
         let mesh = Mesh { shard: None, ..candidate.mesh };
         if reported.len() < REPORTED && !meshes.contains(&mesh) {
             meshes.push(mesh);

@@ -158,7 +158,7 @@ pub(super) fn with(draft: &Candidate, change: impl FnOnce(&mut Candidate)) -> Ca
 }
 
 /// The divisors of a number, ascending.
-pub(super) fn divisors(number: usize) -> Vec<usize> {
+pub(crate) fn divisors(number: usize) -> Vec<usize> {
     let small = (1..=number.isqrt()).filter(|divisor| number.is_multiple_of(*divisor));
     let mut divisors: Vec<usize> = small.flat_map(|divisor| [divisor, number / divisor]).collect();
     divisors.sort_unstable();

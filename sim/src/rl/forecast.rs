@@ -8,7 +8,7 @@ use super::sync::{HostTimes, host_times, sync_time};
 use crate::serving::ServingError;
 use thiserror::Error;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::rl::{Balance, Mode, Phase, RlPlan};
+use trainwright_spec::rl::{Mode, Phase, RlPlan};
 use trainwright_spec::units::Seconds;
 
 /// The GPUs of a phase.
@@ -92,6 +92,8 @@ impl RlForecast {
 /// What the passes of training take, whatever generation does.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainingTimes {
+    /// Tokens of each sample, prompt and answer.
+    pub lengths: Vec<usize>,
     /// The actor's plan with the samples' microbatches, for its memory.
     pub actor: Plan,
     /// The critic's.
@@ -115,11 +117,7 @@ pub fn training_times(plan: &RlPlan) -> Result<TrainingTimes, RlError> {
         let shape = packed(&lengths, of.mesh.data, pack);
         with_samples(of, &lengths, &[shape]).map_err(RlError::Training)
     };
-    // What comes part by part is dealt to the ranks part by part.
-    let balance = match plan.mode {
-        Mode::Streamed { .. } | Mode::Async { .. } => Balance::MiniBatch,
-        _ => plan.controller.balance,
-    };
+    let balance = plan.controller.balance_in(plan.mode);
     let forward = |of: &Plan| forward_over(of, &lengths, pack).map_err(RlError::Training);
     let update = |of: &Plan| {
         let once = update_time(of, &lengths, job.mini_batches, pack, balance).map_err(RlError::Training)?;
@@ -136,6 +134,7 @@ pub fn training_times(plan: &RlPlan) -> Result<TrainingTimes, RlError> {
         critic: plan.critic.as_ref().map(sized).transpose()?,
         forward: [of_actor, of_critic[0]],
         update: [update(&plan.actor)?, of_critic[1]],
+        lengths,
     })
 }
 
@@ -190,7 +189,7 @@ pub fn assembled(plan: &RlPlan, training: &TrainingTimes, generation: Generated)
     };
     let mut phases: Vec<PhaseTime> = plan.job.phases().map(of_phase).collect();
     let step = lay_out(plan.mode, &mut phases);
-    let lengths = plan.job.sample_lengths();
+    let lengths = &training.lengths;
     let tokens: usize = lengths.iter().sum();
     let memory = phase_memory(plan, &training.actor, training.critic.as_ref(), &generation);
     RlForecast {

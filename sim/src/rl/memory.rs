@@ -21,7 +21,7 @@ pub struct PhaseMemory {
     pub others: Bytes,
     /// What the phase itself takes: activations and buffers, or the engine's share.
     pub working: Bytes,
-    /// What the GPU has.
+    /// What the GPU has, or what of it the phase may use.
     pub limit: Bytes,
 }
 
@@ -43,7 +43,7 @@ impl PhaseMemory {
             return None;
         }
         let name = self.phase.name();
-        let needs = format!("{name} needs {}, the GPU has {}", gib(self.total()), gib(self.limit));
+        let needs = format!("{name} needs {} of {}", gib(self.total()), gib(self.limit));
         let parts = format!(
             "state of training {}, other models {}, the phase itself {}",
             gib(self.state),
@@ -67,74 +67,123 @@ pub fn phase_memory(
     critic: Option<&Plan>,
     generated: &Generated,
 ) -> Vec<PhaseMemory> {
-    let offload = matches!(plan.mode, Mode::Colocated { offload: true });
-    let of_actor = of(actor);
-    let of_critic = critic.map(of);
-    let state = |memory: &RankMemory| memory.weights + memory.gradients + memory.optimizer;
-    let moments = |plan: &Plan, memory: &RankMemory| {
-        let bytes = plan.state_bytes();
-        memory.optimizer * (bytes.moments / bytes.optimizer().max(Bytes::new(1e-9)))
-    };
-    let reference = match plan.job.algorithm.has(Phase::RefLogProb) {
-        true => of_actor.weights,
-        false => Bytes::ZERO,
-    };
-    // Without offload all that is trained stays on the training GPUs.
-    let [critic_state, critic_moments] = match (critic, &of_critic) {
-        (Some(plan), Some(memory)) => [state(memory), moments(plan, memory)],
-        _ => [Bytes::ZERO; 2],
-    };
-    let [actor_state, actor_moments] = [state(&of_actor), moments(actor, &of_actor)];
-    let rest = |others: Bytes| if offload { Bytes::ZERO } else { others };
-    let limit = actor.cluster.node.gpu.memory.value;
-    let forward = |plan: &Plan| forward_working(plan);
-    let memory = |phase: Phase| {
-        let training = |working: Bytes, own: [Bytes; 2], other: [Bytes; 2], weights: Bytes| PhaseMemory {
-            phase,
-            state: own[0] + rest(other[0]),
-            moments: own[1] + rest(other[1]),
-            others: weights,
-            working,
-            limit,
-        };
-        let own = [actor_state, actor_moments];
-        let of_critic_state = [critic_state, critic_moments];
-        Some(match phase {
-            Phase::Reward | Phase::WeightSync => return None,
-            Phase::Generation => {
-                let gpu = plan.generation.node.gpu.memory.value;
-                let share = plan.engine.engine.batching.memory_share.value * gpu;
-                let stays = !plan.mode.splits_gpus() && !offload;
-                let or_none = |bytes: Bytes| if stays { bytes } else { Bytes::ZERO };
-                PhaseMemory {
-                    phase,
-                    state: or_none(actor_state + critic_state),
-                    moments: or_none(actor_moments + critic_moments),
-                    others: or_none(reference),
-                    working: share.max(generated.memory.weights + generated.memory.working),
-                    limit: gpu,
-                }
-            }
-            Phase::OldLogProb => training(forward(actor), own, of_critic_state, rest(reference)),
-            Phase::RefLogProb => {
-                let none = [rest(own[0]), rest(own[1])];
-                training(forward(actor), none, of_critic_state, reference)
-            }
-            Phase::Values => {
-                let all = [of_critic_state[0], of_critic_state[1]];
-                training(forward(critic?), all, own, rest(reference))
-            }
-            Phase::ActorUpdate => {
-                let working = of_actor.total() - actor_state;
-                training(working, own, of_critic_state, rest(reference))
-            }
-            Phase::CriticUpdate => {
-                let working = of_critic?.total() - critic_state;
-                training(working, of_critic_state, own, rest(reference))
-            }
-        })
+    let models = Models::new(plan, actor, critic);
+    let memory = |phase: Phase| match phase {
+        Phase::Generation => Some(models.generation(plan, generated)),
+        phase => models.training(phase),
     };
     plan.job.phases().filter_map(memory).collect()
+}
+
+/// The memory of the phases on the GPUs of training, without generation.
+pub fn training_memory(plan: &RlPlan, actor: &Plan, critic: Option<&Plan>) -> Vec<PhaseMemory> {
+    let models = Models::new(plan, actor, critic);
+    plan.job.phases().filter_map(|phase| models.training(phase)).collect()
+}
+
+/// What the models of a loop hold on the fullest GPU of training.
+struct Models<'a> {
+    /// Whether what a phase does not need is on the host.
+    offload: bool,
+    actor: Trained<'a>,
+    critic: Option<Trained<'a>>,
+    /// Weights of the reference.
+    reference: Bytes,
+}
+
+/// A model that is trained.
+struct Trained<'a> {
+    plan: &'a Plan,
+    all: Bytes,
+    weights: Bytes,
+    state: Bytes,
+    moments: Bytes,
+}
+
+impl<'a> Trained<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        let memory = of(plan);
+        let bytes = plan.state_bytes();
+        Self {
+            plan,
+            all: memory.total(),
+            weights: memory.weights,
+            state: memory.weights + memory.gradients + memory.optimizer,
+            moments: memory.optimizer * (bytes.moments / bytes.optimizer().max(Bytes::new(1e-9))),
+        }
+    }
+}
+
+impl<'a> Models<'a> {
+    fn new(plan: &RlPlan, actor: &'a Plan, critic: Option<&'a Plan>) -> Self {
+        let actor = Trained::new(actor);
+        let reference = match plan.job.algorithm.has(Phase::RefLogProb) {
+            true => actor.weights,
+            false => Bytes::ZERO,
+        };
+        let offload = matches!(plan.mode, Mode::Colocated { offload: true });
+        Self { offload, actor, critic: critic.map(Trained::new), reference }
+    }
+
+    /// Without offload all that is trained stays on the training GPUs.
+    fn rest(&self, others: Bytes) -> Bytes {
+        if self.offload { Bytes::ZERO } else { others }
+    }
+
+    /// State and moments of the critic.
+    fn critic_holds(&self) -> [Bytes; 2] {
+        self.critic.as_ref().map_or([Bytes::ZERO; 2], |critic| [critic.state, critic.moments])
+    }
+
+    fn generation(&self, plan: &RlPlan, generated: &Generated) -> PhaseMemory {
+        let gpu = plan.generation.node.gpu.memory.value;
+        let share = plan.engine.engine.batching.memory_share.value * gpu;
+        let stays = !plan.mode.splits_gpus() && !self.offload;
+        let or_none = |bytes: Bytes| if stays { bytes } else { Bytes::ZERO };
+        let critic = self.critic_holds();
+        PhaseMemory {
+            phase: Phase::Generation,
+            state: or_none(self.actor.state + critic[0]),
+            moments: or_none(self.actor.moments + critic[1]),
+            others: or_none(self.reference),
+            working: share.max(generated.memory.weights + generated.memory.working),
+            limit: gpu,
+        }
+    }
+
+    /// `None` if the phase is not one of training, or the loop lacks it.
+    fn training(&self, phase: Phase) -> Option<PhaseMemory> {
+        let actor = [self.actor.state, self.actor.moments];
+        let critic = self.critic_holds();
+        let none = [Bytes::ZERO; 2];
+        let (working, own, other, others) = match phase {
+            Phase::Generation | Phase::Reward | Phase::WeightSync => return None,
+            Phase::OldLogProb => (forward_working(self.actor.plan), actor, critic, self.rest(self.reference)),
+            Phase::RefLogProb => {
+                let stays = actor.map(|bytes| self.rest(bytes));
+                (forward_working(self.actor.plan), stays, critic, self.reference)
+            }
+            Phase::Values => {
+                (forward_working(self.critic.as_ref()?.plan), critic, actor, self.rest(self.reference))
+            }
+            Phase::ActorUpdate => {
+                (self.actor.all - self.actor.state, actor, critic, self.rest(self.reference))
+            }
+            Phase::CriticUpdate => {
+                let of_critic = self.critic.as_ref()?;
+                (of_critic.all - of_critic.state, critic, actor, self.rest(self.reference))
+            }
+        };
+        let other = if self.offload { none } else { other };
+        Some(PhaseMemory {
+            phase,
+            state: own[0] + other[0],
+            moments: own[1] + other[1],
+            others,
+            working,
+            limit: self.actor.plan.cluster.node.gpu.memory.value,
+        })
+    }
 }
 
 /// The rank with least memory left.

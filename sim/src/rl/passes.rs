@@ -9,29 +9,58 @@ use std::collections::btree_map::Entry;
 use trainwright_lower::lower_forward;
 use trainwright_spec::job::Job;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::rl::Balance;
+use trainwright_spec::rl::{Balance, RlJob};
 use trainwright_spec::schedule::PipelineShape;
 use trainwright_spec::units::{Picoseconds, Seconds};
 
 /// Pipelines of microbatches that are simulated whole; more are extrapolated from two shorter runs.
 const WHOLE: usize = 6;
 
-/// The plan with samples of the same tokens and the same work of attention: microbatches of b sequences of s tokens, b s the
-/// tokens of a microbatch on the fullest rank, s = Σ l² / Σ l as far as that allows.
+/// Tokens of a sample are a multiple of this, or of what the ranks that share a sample need.
+pub const SEQUENCE_UNIT: usize = 16;
+
+/// Equal samples that stand for packed ones: they have the same tokens and the same work of attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EqualSamples {
+    /// Tokens of a sample.
+    pub sequence: usize,
+    /// Samples of a microbatch.
+    pub micro_batch: usize,
+    /// Microbatches of the longest update.
+    pub microbatches: usize,
+}
+
+impl EqualSamples {
+    /// b samples of s tokens in a microbatch, b s the tokens of one on the fullest rank, s = Σ l² / Σ l as far as that allows, a
+    /// multiple of `unit`.
+    fn new(lengths: &[usize], shapes: &[Packed], unit: usize) -> Self {
+        let microbatches: usize = shapes.iter().map(|shape| shape.microbatches).sum();
+        let tokens: usize = shapes.iter().map(|shape| shape.tokens).sum();
+        let each = tokens as f64 / microbatches.max(1) as f64;
+        let micro_batch = (each / equivalent_length(lengths)).round().max(1.0);
+        Self {
+            sequence: ((each / micro_batch).ceil().max(1.0) as usize).next_multiple_of(unit),
+            micro_batch: micro_batch as usize,
+            microbatches: shapes.iter().map(|shape| shape.microbatches).max().unwrap_or(1),
+        }
+    }
+
+    /// Those of a loop's updates over `data` ranks, with at most `pack` tokens in a microbatch.
+    pub fn of_updates(job: &RlJob, data: usize, pack: usize, balance: Balance, unit: usize) -> Self {
+        let lengths = job.sample_lengths();
+        Self::new(&lengths, &shapes(&lengths, data, job.mini_batches, pack, balance), unit)
+    }
+}
+
+/// The plan with equal samples.
 ///
 /// # Errors
 /// What `Plan::check` says of it.
 pub(super) fn with_samples(plan: &Plan, lengths: &[usize], shapes: &[Packed]) -> Result<Plan, String> {
-    let microbatches: usize = shapes.iter().map(|shape| shape.microbatches).sum();
-    let tokens: usize = shapes.iter().map(|shape| shape.tokens).sum();
-    let each = tokens as f64 / microbatches.max(1) as f64;
-    let micro_batch = (each / equivalent_length(lengths)).round().max(1.0);
-    let unit = (2 * plan.mesh.context * plan.mesh.tensor).max(16);
-    let sequence = ((each / micro_batch).ceil().max(1.0) as usize).next_multiple_of(unit);
-    let micro_batch = micro_batch as usize;
-    let most = shapes.iter().map(|shape| shape.microbatches).max().unwrap_or(1);
-    let most = most.next_multiple_of(unit_of_microbatches(plan));
-    let job = Job { sequence, global_batch: micro_batch * plan.mesh.data * most, ..plan.job.clone() };
+    let unit = (2 * plan.mesh.context * plan.mesh.tensor).max(SEQUENCE_UNIT);
+    let EqualSamples { sequence, micro_batch, microbatches } = EqualSamples::new(lengths, shapes, unit);
+    let microbatches = microbatches.next_multiple_of(unit_of_microbatches(plan));
+    let job = Job { sequence, global_batch: micro_batch * plan.mesh.data * microbatches, ..plan.job.clone() };
     let plan = Plan { micro_batch, job, ..plan.clone() };
     plan.check("").map_err(|error| error.to_string())?;
     Ok(plan)
@@ -55,13 +84,7 @@ pub(super) fn update_time(
     pack: usize,
     balance: Balance,
 ) -> Result<Seconds, String> {
-    let of_part = |part: &[usize]| packed(part, plan.mesh.data, pack);
-    let shapes: Vec<Packed> = match balance {
-        Balance::MiniBatch => {
-            lengths.chunks(lengths.len().div_ceil(mini_batches.max(1)).max(1)).map(of_part).collect()
-        }
-        Balance::Step => packed_by_step(lengths, plan.mesh.data, mini_batches, pack),
-    };
+    let shapes = shapes(lengths, plan.mesh.data, mini_batches, pack, balance);
     let plan = with_samples(plan, lengths, &shapes)?;
     let unit = unit_of_microbatches(&plan);
     let costs = ClusterCosts::new(&plan.cluster);
@@ -78,6 +101,17 @@ pub(super) fn update_time(
         all += known[&microbatches];
     }
     Ok(all)
+}
+
+/// What the fullest rank does in each update.
+fn shapes(lengths: &[usize], data: usize, mini_batches: usize, pack: usize, balance: Balance) -> Vec<Packed> {
+    match balance {
+        Balance::MiniBatch => {
+            let parts = lengths.chunks(lengths.len().div_ceil(mini_batches.max(1)).max(1));
+            parts.map(|part| packed(part, data, pack)).collect()
+        }
+        Balance::Step => packed_by_step(lengths, data, mini_batches, pack),
+    }
 }
 
 /// Time of one forward pass over all samples.

@@ -7,7 +7,7 @@
 //! assert!(Controller::of_framework("AReaL").is_none());
 //! ```
 
-use super::SyncMethod;
+use super::{Mode, SyncMethod};
 use crate::catalog;
 use crate::error::SpecError;
 use crate::sourced::Sourced;
@@ -78,6 +78,14 @@ pub struct Controller {
 }
 
 impl Controller {
+    /// How data ranks are balanced in a mode: what comes part by part is dealt to the ranks part by part.
+    pub fn balance_in(&self, mode: Mode) -> Balance {
+        match mode {
+            Mode::Streamed { .. } | Mode::Async { .. } => Balance::MiniBatch,
+            _ => self.balance,
+        }
+    }
+
     /// The controller of that name.
     ///
     /// # Errors

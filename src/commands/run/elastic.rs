@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use trainwright_executor::DeviceKind;
 use trainwright_fleet::part::part;
-use trainwright_planner::{Breadth, MemoryLimit, Order, Pins, Question, Ranked, Risk, Verdict, plan};
+use trainwright_planner::{Breadth, Pins, Question, Ranked, Risk, Verdict, plan};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::stack::Stack;
@@ -147,7 +147,7 @@ fn planned(first: &Plan, device: DeviceKind, gpus: usize) -> Option<Ranked> {
     };
     let residuals =
         calibration::of(None, &cluster).map(|calibration| calibration.residuals).unwrap_or_default();
-    let risk = Risk { residuals, memory: MemoryLimit::default(), order: Order::default() };
+    let risk = Risk { residuals, ..Risk::default() };
     let (model, job) = (first.model.clone(), first.job.clone());
     let mut question = Question { model, cluster, job, stack, pins: Pins::default(), risk };
     // What the planner tries by itself may have parts that the executor does not run; the core has none for most models.

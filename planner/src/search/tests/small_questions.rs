@@ -82,7 +82,8 @@ pub(super) fn with_errors(mut question: Question, memory: MemoryLimit, order: Or
             traits: Traits { kind: Kind { spread, ..of_one_rank.clone() }, exposed: 0.1, host: 0.1 },
         }
     };
-    question.risk = Risk { residuals: Arc::new(runs.map(residual).collect()), memory, order };
+    question.risk =
+        Risk { residuals: Arc::new(runs.map(residual).collect()), memory, order, ..Risk::default() };
     question
 }
 
