@@ -109,6 +109,32 @@ fn no_division_that_is_pinned_is_faster() {
 }
 
 #[test]
+fn no_ranks_that_are_pinned_are_faster() {
+    // A critic and a reference stay on the GPUs of training.
+    let free = RlQuestion {
+        modes: vec![Mode::Colocated { offload: true }, Mode::Disaggregated],
+        ..question("llama-3-8b", "dgx-h100:2", "ppo")
+    };
+    let step = |found: &RlCandidate| (found.plan.mode.name(), found.forecast.step);
+    let found: Vec<_> = plan_rl(&free).unwrap().found.iter().map(step).collect();
+    for ranks in [1, 2, 4, 8] {
+        let tensor = RlPins { tensor: Some(ranks), ..RlPins::default() };
+        let pipeline = RlPins { pipeline: Some(ranks), ..RlPins::default() };
+        for pins in [tensor, pipeline] {
+            for (mode, pinned) in
+                plan_rl(&RlQuestion { pins, ..free.clone() }).unwrap().found.iter().map(step)
+            {
+                let free = found.iter().find(|(of, _)| *of == mode).map(|(_, step)| *step);
+                assert!(
+                    free.is_some_and(|free| free <= 1.001 * pinned),
+                    "{mode} {pins:?}: {free:?} {pinned:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn more_tokens_in_a_microbatch_are_never_slower_and_never_needed() {
     let of = |pack: usize| {
         let question = RlQuestion {

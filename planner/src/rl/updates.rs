@@ -3,7 +3,7 @@
 //! How samples are packed into microbatches depends on the data ranks and on the tokens that a microbatch may have. For each
 //! number of data ranks that divides the GPUs, each such limit and each way to share the state, the planner is asked for the fastest
 //! plans of an update. Other models, a reference or a critic, hold memory beside training; how much depends on the plan. While
-//! none of the fastest plans fits beside them, the planner is asked again with less memory.
+//! plans that do not fit beside them are faster than those that do, the planner is asked again with less memory.
 //!
 //! All are asked for quickly first. Those of the fastest loops are then asked for as `plan` answers.
 
@@ -24,7 +24,7 @@ use trainwright_spec::job::Job;
 use trainwright_spec::rl::{Mode, RlPlan};
 use trainwright_spec::serving::ServingPlan;
 use trainwright_spec::stack::Stack;
-use trainwright_spec::units::Bytes;
+use trainwright_spec::units::{Bytes, Seconds};
 
 /// How often the planner is asked with another memory.
 const ROUNDS: usize = 6;
@@ -51,6 +51,11 @@ pub(super) struct Update {
 }
 
 impl Update {
+    /// What the updates take.
+    fn time(&self) -> Seconds {
+        self.times.update.into_iter().sum()
+    }
+
     /// By how much the fullest phase of training is beyond what it may use; none if all fit.
     fn beyond(&self) -> Option<Bytes> {
         let memory = training_memory(&self.plan, &self.times.actor, self.times.critic.as_ref());
@@ -200,27 +205,33 @@ impl<'a> Training<'a> {
 
     fn answer(&self, asked: Asked, effort: Effort, costs: &CachedCosts) -> Result<Answer, PlannerError> {
         let mut held = Bytes::ZERO;
-        let mut closest = Vec::new();
+        let mut answer = Answer { fit: Vec::new(), closest: Vec::new(), short: f64::INFINITY };
         for _ in 0..ROUNDS {
-            let plans = match plan_part(&self.question(&asked, held, &self.cluster), effort, costs.clone()) {
-                Ok(PartAnswer::Plans(plans)) => plans,
-                Ok(PartAnswer::Short(short)) => return Ok(Answer { fit: Vec::new(), closest, short }),
+            match plan_part(&self.question(&asked, held, &self.cluster), effort, costs.clone()) {
+                Ok(PartAnswer::Plans(plans)) => answer.closest = self.timed(asked, held, plans),
+                Ok(PartAnswer::Short(short)) => {
+                    answer.short = short;
+                    break;
+                }
                 Err(PlannerError::NoCandidate { .. }) => break,
                 Err(error) => return Err(error),
-            };
-            let found = self.timed(asked, held, plans);
-            let fit: Vec<Update> = found.iter().filter(|update| update.beyond().is_none()).cloned().collect();
-            if !fit.is_empty() {
-                return Ok(Answer { fit, closest: Vec::new(), short: f64::INFINITY });
             }
-            // So much that none of these fits again.
+            let (fit, beyond): (Vec<Update>, Vec<Update>) =
+                answer.closest.iter().cloned().partition(|update| update.beyond().is_none());
+            answer.fit.extend(fit);
+            // With so much less memory one of those that would be faster becomes another.
+            let fastest =
+                answer.fit.iter().map(Update::time).min_by(|one, other| one.get().total_cmp(&other.get()));
+            let faster = beyond.iter().filter(|update| fastest.is_none_or(|fastest| update.time() < fastest));
             let needed =
-                found.iter().map(|update| update.room - update.alone + update.beyond().unwrap_or_default());
+                faster.map(|update| update.room - update.alone + update.beyond().unwrap_or_default());
             let Some(least) = needed.min_by(|one, other| one.get().total_cmp(&other.get())) else { break };
             held = held.max(least);
-            closest = found;
         }
-        Ok(Answer { fit: Vec::new(), closest, short: f64::INFINITY })
+        if !answer.fit.is_empty() {
+            answer.closest.clear();
+        }
+        Ok(answer)
     }
 
     /// What fits with `short` times the memory or a little more, to say what it lacks.
