@@ -468,6 +468,10 @@ pub enum List {
     DataSchemes,
     /// Training software
     Stacks,
+    /// Inference engines
+    Engines,
+    /// Software between the phases of a reinforcement-learning loop
+    Controllers,
     /// Optimizers
     Optimizers,
     /// Ways to bring tokens to their experts

@@ -31,6 +31,7 @@ mod sparse;
 
 pub use call::{AllReduce, Call, Chip, Decode, Exchange, Experts, Latent, Operands, Prefill, Product};
 pub use call_mixers::{Convolution, SparseAttention, StateDecode, StatePrefill};
+pub(crate) use choice::lacking;
 pub use choice::{Estimate, Unknown, Wanted, coefficients, estimate, estimate_with, kernels};
 pub use family::{FAMILIES, family};
 pub use parts::{Bound, Coefficient, Family, Parts};
@@ -213,12 +214,12 @@ mod tests {
         let call = |name: &str| {
             Call::Product(Product { m: 8, n: 4096, k: 4096, operands: Operands::parse(name).unwrap() })
         };
-        let wanted = Wanted { library: Some("vllm"), kernel: None };
+        let wanted = Wanted { library: Some("vllm"), ..Wanted::default() };
         let found = estimate(&call("bf16"), &Chip::new(&h100), &wanted).unwrap();
         assert_eq!((found.library.as_str(), found.fitted.on.as_str()), ("vllm", "hopper"));
         // Hopper has no matrix units for 4 bits.
         let error = estimate(&call("nvfp4"), &Chip::new(&h100), &wanted).unwrap_err();
-        assert_eq!(error.to_string(), "h100-80gb-sxm lacks the number format nvfp4, or links to its peers");
+        assert_eq!(error.to_string(), "h100-80gb-sxm lacks the number format nvfp4");
         // V100 was not measured: the joint fit of all generations.
         let v100 = gpu("a10-24gb");
         let v100 = Gpu { generation: trainwright_spec::cluster::Generation::Volta, ..v100 };

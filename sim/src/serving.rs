@@ -11,6 +11,7 @@
 
 mod exchange;
 mod formats;
+mod growth;
 mod instance;
 mod load;
 mod memory;
@@ -20,6 +21,7 @@ mod simulate;
 mod step;
 mod step_source;
 
+pub use growth::Growth;
 pub use instance::Instance;
 pub use load::{Load, Request, mean_rate};
 pub use memory::{MemoryUse, memory};

@@ -1,5 +1,6 @@
 //! Simulated serving against closed forms, against itself step by step, and against two measured runs.
 
+use trainwright_sim::libraries::Operands;
 use trainwright_sim::serving::{
     Batch, Instance, Limits, Load, Part, Policy, Queue, Request, Served, StepModel, memory, policy, serve,
 };
@@ -7,7 +8,7 @@ use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::Model;
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::serving::{Engine, ServingPlan};
-use trainwright_spec::units::Seconds;
+use trainwright_spec::units::{Bytes, Seconds};
 
 fn setup(model: &str, cluster: &str, engine: &str, tensor: usize) -> (Model, Cluster, ServingPlan) {
     let plan = ServingPlan::new(Engine::from_name(engine).unwrap()).with_tensor(tensor);
@@ -303,4 +304,38 @@ fn asked_log_probabilities_lengthen_a_step() {
         StepModel::new(&model, &plan, &cluster).unwrap().step(&batch).unwrap().total.get()
     });
     assert!((with - without - 64.0 * 20e-6).abs() < 1e-9, "{without} {with}");
+}
+
+/// One token reads every weight of the blocks and of the head once: 6.98e9 in their format and 128,256 x 4,096 in 16 bits, at no
+/// more than the published bandwidth. A kernel without a captured graph says nothing of that, nor one that finds its weights in the
+/// cache.
+#[test]
+fn no_token_takes_less_than_memory_gives_its_weights() {
+    let model = preset("llama-3-8b").unwrap();
+    let blocks = 32.0 * (4096.0 * 6144.0 + 4096.0 * 4096.0 + 3.0 * 4096.0 * 14336.0);
+    let batch = Batch { decodes: 1, history: 1000, sampled: 1, ..Batch::default() };
+    let mut products = std::collections::BTreeMap::new();
+    for cluster in ["dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200"] {
+        let cluster = Cluster::from_name(cluster).unwrap();
+        for engine in ["vllm-v1", "sglang", "tensorrt-llm"] {
+            for operands in Operands::names().filter_map(Operands::parse) {
+                let plan = ServingPlan {
+                    weights: operands.name.into(),
+                    ..ServingPlan::new(Engine::from_name(engine).unwrap())
+                };
+                let Ok(step) = StepModel::new(&model, &plan, &cluster).unwrap().step(&batch) else {
+                    continue;
+                };
+                let bytes = blocks * operands.weight + 2.0 * 128_256.0 * 4096.0 * Bytes::new(1.0);
+                let least = bytes / cluster.node.gpu.memory_bandwidth.value;
+                let time = step.parts[&Part::Products];
+                let what = format!("{} {engine} {}", cluster.node.gpu.name, operands.name);
+                assert!(time >= least, "{what}: {time:?}, memory {least:?}");
+                products.insert(what, time / least);
+            }
+        }
+    }
+    // Formats of the same bytes differ by what their kernels lose.
+    let [plain, blocks] = ["fp8", "fp8_block"].map(|name| products[&format!("h100-80gb-sxm vllm-v1 {name}")]);
+    assert!((blocks / plain - 1.0).abs() < 0.1, "{plain} {blocks}");
 }

@@ -41,7 +41,8 @@ pub fn run(arguments: &KernelArguments) -> Result<Outcome, CliError> {
             return Err(refuse(argument, gpus, format!("a node has {most} GPUs: give 2 to {most}")));
         }
     }
-    let wanted = Wanted { library: arguments.library.as_deref(), kernel: arguments.kernel.as_deref() };
+    let (library, kernel) = (arguments.library.as_deref(), arguments.kernel.as_deref());
+    let wanted = Wanted { library, kernel, latency: None };
     let estimate = estimate(&call, &chip, &wanted)
         .map_err(|unknown| CliError::NoAnswer { reason: unknown.to_string() })?;
     let nearest = nearest::nearest(&call, &chip, &estimate.library);

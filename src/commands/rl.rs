@@ -33,10 +33,7 @@ pub fn run(arguments: &RlArguments) -> Result<Outcome, CliError> {
 
 fn question(arguments: &RlArguments) -> Result<RlQuestion, CliError> {
     let model = inputs::model(&arguments.model)?;
-    if model.decodes() {
-        let allowed = "an encoder-decoder is not served yet: give a decoder";
-        return Err(refuse("--model", &arguments.model, allowed));
-    }
+    inputs::requests::is_decoder(&arguments.model, &model)?;
     let cluster = inputs::cluster(&arguments.cluster, &[])?;
     if cluster.is_mixed() {
         return Err(refuse("--cluster", &arguments.cluster, "its nodes should be of one kind"));

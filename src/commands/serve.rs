@@ -91,6 +91,8 @@ pub fn run(arguments: &ServeArguments) -> Result<Outcome, CliError> {
 
 /// The plan that the arguments say.
 fn plan(arguments: &ServeArguments, model: &Model, cluster: &Cluster) -> Result<ServingPlan, CliError> {
+    requests::is_decoder(&arguments.model, model)?;
+    requests::has_experts(arguments.expert_weights, model)?;
     let mut engine =
         Engine::from_name(&arguments.engine).map_err(|error| CliError::of_input(Some("--engine"), error))?;
     if let Some(tokens) = arguments.max_tokens {
@@ -108,17 +110,6 @@ fn plan(arguments: &ServeArguments, model: &Model, cluster: &Cluster) -> Result<
         cache: arguments.cache.name.into(),
         log_probs: false,
     };
-    let gpus = arguments.tensor.saturating_mul(arguments.pipeline).saturating_mul(arguments.attention_data);
-    if gpus > cluster.gpus() {
-        let allowed = format!(
-            "with `--pipeline` and `--attention-data` it needs {gpus} GPUs, the cluster has {}",
-            cluster.gpus()
-        );
-        return Err(refuse("--tensor", arguments.tensor, allowed));
-    }
-    if !plan.engine.uneven_heads && !model.shares_heads(arguments.tensor) {
-        return Err(refuse("--tensor", arguments.tensor, shared_heads(model)));
-    }
     if arguments.pipeline > model.layers() {
         return Err(refuse(
             "--pipeline",
@@ -126,17 +117,30 @@ fn plan(arguments: &ServeArguments, model: &Model, cluster: &Cluster) -> Result<
             format!("the model has {} blocks", model.layers()),
         ));
     }
+    let gpus = arguments.tensor.saturating_mul(arguments.pipeline).saturating_mul(arguments.attention_data);
+    if gpus > cluster.gpus() {
+        let degrees = [
+            ("--tensor", arguments.tensor),
+            ("--pipeline", arguments.pipeline),
+            ("--attention-data", arguments.attention_data),
+        ];
+        let (name, degree) = degrees.into_iter().rev().max_by_key(|(_, degree)| *degree).expect("three");
+        let others: Vec<String> = degrees
+            .iter()
+            .filter(|(other, _)| *other != name)
+            .map(|(other, _)| format!("`{other}`"))
+            .collect();
+        let allowed =
+            format!("with {} it needs {gpus} GPUs, the cluster has {}", others.join(" and "), cluster.gpus());
+        return Err(refuse(name, degree, allowed));
+    }
+    if !plan.engine.uneven_heads && !model.shares_heads(arguments.tensor) {
+        return Err(refuse("--tensor", arguments.tensor, shared_heads(model)));
+    }
     let ranks = plan.ranks_of_stage();
     if !ranks.is_multiple_of(plan.expert) {
         let allowed = format!("it must divide the {ranks} ranks of a stage");
         return Err(refuse("--expert", plan.expert, allowed));
-    }
-    if model.decodes() {
-        return Err(refuse(
-            "--model",
-            &arguments.model,
-            "an encoder-decoder is not served yet: give a decoder",
-        ));
     }
     Ok(plan)
 }

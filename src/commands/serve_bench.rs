@@ -100,9 +100,7 @@ pub fn run(arguments: &ServeBenchArguments) -> Result<Outcome, CliError> {
 fn model(arguments: &ServeBenchArguments) -> Result<(Model, Option<PositionLimit>, Start), CliError> {
     if let Some(name) = &arguments.model {
         let model = inputs::model(name)?;
-        if model.decodes() {
-            return Err(refuse("--model", name, "an encoder-decoder is not served yet: give a decoder"));
-        }
+        inputs::requests::is_decoder(name, &model)?;
         let limit = inputs::configuration::position_limit(&model);
         return Ok((model, limit, Start::Anew));
     }

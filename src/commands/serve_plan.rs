@@ -85,10 +85,8 @@ fn commands(
 /// The question that the arguments ask.
 fn question(arguments: &ServePlanArguments) -> Result<ServingQuestion, CliError> {
     let model = inputs::model(&arguments.model)?;
-    if model.decodes() {
-        let allowed = "an encoder-decoder is not served yet: give a decoder";
-        return Err(refuse("--model", &arguments.model, allowed));
-    }
+    requests::is_decoder(&arguments.model, &model)?;
+    requests::has_experts(arguments.expert_weights, &model)?;
     let kinds: Vec<Kind> =
         arguments.clusters.iter().map(|name| kind(arguments, name)).collect::<Result<_, CliError>>()?;
     let engine =

@@ -40,6 +40,8 @@ fn renderers(list: List) -> (ShowList, ShowEntry) {
         List::Clusters => (files::clusters, |name| file("cluster", name)),
         List::Nodes => (files::nodes, |name| file("node", name)),
         List::Stacks => (files::stacks, |name| file("stack", name)),
+        List::Engines => (files::engines, |name| file("engine", name)),
+        List::Controllers => (files::controllers, |name| file("controller", name)),
         List::Choices => (registries::choices, registries::choice),
         List::Schedules => (registries::schedules, |name| schedule(name).map(registries::schedule)),
         List::ContextSchemes => {

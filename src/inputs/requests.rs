@@ -4,9 +4,10 @@ use crate::error::{CliError, refuse};
 use crate::inputs;
 use csv::{ReaderBuilder, Trim};
 use serde::Deserialize;
+use trainwright_sim::libraries::Operands;
 use trainwright_sim::serving::{Request, ServedRequest, mean_rate};
 use trainwright_spec::limits;
-use trainwright_spec::model::{Model, Position};
+use trainwright_spec::model::{Mask, Mlp, Model, Position};
 use trainwright_spec::units::Seconds;
 
 /// A row of a trace.
@@ -51,6 +52,36 @@ pub fn have_positions(reference: &str, model: &Model, longest: usize) -> Result<
                 "it has learned positions for {positions} tokens, and prompt and answer are {longest}"
             );
             Err(refuse("--model", reference, allowed))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses models that give no tokens one after the other.
+///
+/// # Errors
+/// `--model` with its value.
+pub fn is_decoder(reference: &str, model: &Model) -> Result<(), CliError> {
+    let kind = match () {
+        () if model.decodes() => "an encoder-decoder is not served yet",
+        () if model.attentions().any(|attention| attention.mask == Mask::Full) => {
+            "an encoder sees all tokens at once and gives none after them"
+        }
+        () => return Ok(()),
+    };
+    Err(refuse("--model", reference, format!("{kind}: give a decoder")))
+}
+
+/// Refuses a format of experts for a model that has none.
+///
+/// # Errors
+/// `--expert-weights` with its value.
+pub fn has_experts(weights: Option<Operands>, model: &Model) -> Result<(), CliError> {
+    let has = model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_)));
+    match weights {
+        Some(weights) if !has => {
+            let allowed = format!("{} has no experts: give --weights alone", model.name);
+            Err(refuse("--expert-weights", weights.name, allowed))
         }
         _ => Ok(()),
     }

@@ -14,6 +14,8 @@ use trainwright_spec::model::preset::{preset, presets};
 use trainwright_spec::model::{Block, Mlp, Model};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::reliability::Reliability;
+use trainwright_spec::rl::{Controller, SyncMethod};
+use trainwright_spec::serving::Engine;
 use trainwright_spec::stack::Stack;
 use trainwright_spec::toml_text::TomlText;
 use trainwright_spec::units::{BytesPerSecond, Seconds};
@@ -110,6 +112,27 @@ pub fn stacks() -> Shown {
         .left("stack", |(name, _)| name)
         .left("summary", |(_, stack)| &stack.summary)
         .left("source", |(_, stack)| &stack.source)
+        .wrapped())
+}
+
+/// Every inference engine.
+pub fn engines() -> Shown {
+    Ok(Table::of(&read("engines", Engine::from_name)?)
+        .left("engine", |(name, _)| name)
+        .left("kernels of", |(_, engine)| &engine.library)
+        .left("batching", |(_, engine)| &engine.batching.policy)
+        .right("sequences", |(_, engine)| engine.batching.max_sequences.value)
+        .right("tokens/step", |(_, engine)| engine.batching.max_tokens.value)
+        .wrapped())
+}
+
+/// Every controller of a reinforcement-learning loop.
+pub fn controllers() -> Shown {
+    Ok(Table::of(&read("controllers", Controller::from_name)?)
+        .left("controller", |(name, _)| name)
+        .left("weights to the engine by", |(_, controller)| {
+            controller.sync.map_or("broadcast", SyncMethod::name)
+        })
         .wrapped())
 }
 

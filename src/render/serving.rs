@@ -1,10 +1,11 @@
 //! What became of requests that an engine served.
 
 use super::table::Table;
+use super::words::dash;
 use serde_json::{Value, json};
 use trainwright_formats::vllm_bench::{BenchResult, FIGURES};
 use trainwright_pictures::plot::ServingCurves;
-use trainwright_sim::serving::{Batch, Instance, MemoryUse, Served, ServedRequest, StepTime};
+use trainwright_sim::serving::{Batch, Growth, Instance, MemoryUse, Served, ServedRequest, StepTime};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::Model;
 use trainwright_spec::serving::ServingRanges;
@@ -35,9 +36,8 @@ pub struct Answer<'a> {
 pub(super) struct Spread {
     pub name: &'static str,
     pub key: &'static str,
-    pub mean: f64,
-    /// P50, P90, P99.
-    quantiles: [f64; 3],
+    /// Mean, P50, P90, P99; `None` of no times, as answers of one token have none after it.
+    figures: Option<[f64; 4]>,
     /// Of the mean; `None` if no run like it was measured.
     range: Option<[f64; 2]>,
 }
@@ -45,8 +45,8 @@ pub(super) struct Spread {
 impl Spread {
     /// Mean and quantiles.
     pub fn json(&self) -> Value {
-        let [p50, p90, p99] = self.quantiles;
-        json!({ "mean": self.mean, "p50": p50, "p90": p90, "p99": p99 })
+        let [mean, p50, p90, p99] = self.figures.map_or([None; 4], |figures| figures.map(Some));
+        json!({ "mean": mean, "p50": p50, "p90": p90, "p99": p99 })
     }
 }
 
@@ -57,20 +57,23 @@ pub(super) fn spread(
     range: impl Fn(f64) -> Option<[f64; 2]>,
 ) -> Spread {
     let times: Vec<f64> = times.map(Seconds::get).collect();
-    let mean = 1e3 * mean(&times);
     let of = |part: f64| 1e3 * quantile(&times, part);
-    Spread { name, key, mean, quantiles: [0.5, 0.9, 0.99].map(of), range: range(mean) }
+    let mean = (!times.is_empty()).then(|| 1e3 * mean(&times));
+    let figures = mean.map(|mean| [mean, of(0.5), of(0.9), of(0.99)]);
+    Spread { name, key, figures, range: mean.and_then(range) }
 }
 
 /// The mean and quantiles of each.
 pub(super) fn table(spreads: &[Spread]) -> Table<'_, Spread> {
-    let figure = |time: f64| format!("{time:.2}");
+    let figure = |index: usize| {
+        move |spread: &Spread| spread.figures.map_or_else(dash, |figures| format!("{:.2}", figures[index]))
+    };
     Table::of(spreads)
         .left("in ms", |spread: &Spread| spread.name)
-        .right("mean", move |spread| figure(spread.mean))
-        .right("P50", move |spread| figure(spread.quantiles[0]))
-        .right("P90", move |spread| figure(spread.quantiles[1]))
-        .right("P99", move |spread| figure(spread.quantiles[2]))
+        .right("mean", figure(0))
+        .right("P50", figure(1))
+        .right("P90", figure(2))
+        .right("P99", figure(3))
 }
 
 impl Answer<'_> {
@@ -83,8 +86,8 @@ impl Answer<'_> {
         };
         let ttft =
             spread(["time to first token", "ttft_ms"], requests().map(ServedRequest::ttft), of("ttft"));
-        let first = ttft.mean;
-        let of_latency = |mean: f64| ranges.of_latency(engine, [first, mean]);
+        let first = ttft.figures.map(|[mean, ..]| mean);
+        let of_latency = |mean: f64| ranges.of_latency(engine, [first?, mean]);
         let tpot = requests().filter_map(ServedRequest::tpot);
         [
             ttft,
@@ -201,9 +204,10 @@ impl Answer<'_> {
             plan.cache
         );
         text += &table(&self.spreads())
-            .right("80 % range of the mean", move |spread| match spread.range {
-                Some([low, high]) => format!("{low:.2} to {high:.2}"),
-                None => "nothing like it was measured".into(),
+            .right("80 % range of the mean", move |spread| match (spread.range, spread.figures) {
+                (Some([low, high]), _) => format!("{low:.2} to {high:.2}"),
+                (None, Some(_)) => "nothing like it was measured".into(),
+                (None, None) => dash(),
             })
             .text();
         let measured = self.measured();
@@ -253,6 +257,11 @@ impl Answer<'_> {
             gib(memory.cache),
             self.instance.capacity,
         );
+        if let Some(Growth { come, stay }) = served.growth() {
+            text += &format!(
+                "queue       grows without end: of {come:.2} requests/s that come {stay:.2} stay in it; with more requests times are longer\n"
+            );
+        }
         if memory.sequence > Bytes::ZERO {
             let sequence = memory.sequence.get() / 1048576.0;
             text += &format!("states      {sequence:.1} MiB for each sequence, whatever its length\n");
@@ -301,6 +310,7 @@ impl Answer<'_> {
             "steps": served.steps,
             "most_running": served.most_running,
             "preemptions": served.preemptions,
+            "queue_grows": served.growth().is_some(),
             "memory_bytes": self.instance.most_memory(served).get(),
             "weights_bytes": memory.weights.get(),
             "kv_capacity_tokens": self.instance.capacity,

@@ -106,7 +106,8 @@ impl Answer<'_> {
             ),
             false => format!("It is not proved that no mix of the {} options {what}.", verdict.tried.len()),
         };
-        let mut text = format!("{gpus} GPUs serve {} requests/s. {proof}\n\n", digits(verdict.rate));
+        let serve = if gpus == 1 { "GPU serves" } else { "GPUs serve" };
+        let mut text = format!("{gpus} {serve} {} requests/s. {proof}\n\n", digits(verdict.rate));
         let percentile = self.percentile();
         let kinds = &self.question.kinds;
         text += &Table::of(&verdict.pools)

@@ -1,8 +1,13 @@
 //! Which coefficients count for a call: those of its kernel on its generation of GPUs, or of the likest that was measured.
 
+use super::parts::us;
 use super::{Call, Chip, Parts};
 use thiserror::Error;
 use trainwright_spec::library::{FittedKernel, Library};
+use trainwright_spec::units::Seconds;
+
+/// A fit with a larger median error says nothing of its kernel: 1 is a factor of two.
+const MOST_ERROR: f64 = 1.0;
 
 /// The kernel that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -11,6 +16,10 @@ pub struct Wanted<'a> {
     pub library: Option<&'a str>,
     /// Its kernel; `None`: the one with the most measurements.
     pub kernel: Option<&'a str>,
+    /// The most that a call with nothing to do takes: of fits with a longer one, or that miss half of their own rows by more
+    /// than a factor of two, one is taken only where there is no other. Host time that hides a kernel also hides from its fit
+    /// how fast the kernel is. `None`: any.
+    pub latency: Option<Seconds>,
 }
 
 /// A kernel's time, and the fit that it is from.
@@ -30,13 +39,19 @@ pub enum Unknown {
     /// No kernel table has a number format of that name.
     #[error("{0} is no number format of a kernel table")]
     Format(String),
-    /// The GPU cannot do it.
-    #[error("{gpu} lacks the number format {format}, or links to its peers")]
-    Gpu {
+    /// The GPU's matrix units don't have the format.
+    #[error("{gpu} lacks the number format {format}")]
+    Units {
         /// The GPU.
         gpu: String,
         /// The format.
         format: &'static str,
+    },
+    /// A call over links of a GPU that has none.
+    #[error("{gpu} lacks links to its peers")]
+    Links {
+        /// The GPU.
+        gpu: String,
     },
     /// No library has a kernel that was measured.
     #[error("no measured kernel of the family {family} takes {format}")]
@@ -68,7 +83,7 @@ pub fn estimate_with(
 ) -> Result<Estimate, Unknown> {
     let (library, fitted) = choose(libraries, call, chip, wanted).ok_or_else(|| unknown(call))?;
     let time = values(call, fitted).and_then(|coefficients| call.parts(chip, &coefficients));
-    let time = time.ok_or_else(|| Unknown::Gpu { gpu: chip.gpu.name.clone(), format: call.format() })?;
+    let time = time.ok_or_else(|| lacking(call, chip))?;
     Ok(Estimate { time, library: library.name.clone(), fitted: fitted.clone() })
 }
 
@@ -96,6 +111,15 @@ pub fn kernels(call: &Call, chip: &Chip, wanted: &Wanted) -> Result<Vec<(&'stati
     Ok(named.collect())
 }
 
+/// What a chip lacks that a call has no parts of its time on it.
+pub(crate) fn lacking(call: &Call, chip: &Chip) -> Unknown {
+    let gpu = chip.gpu.name.clone();
+    match call {
+        Call::AllReduce(_) | Call::Exchange(_) => Unknown::Links { gpu },
+        _ => Unknown::Units { gpu, format: call.format() },
+    }
+}
+
 fn unknown(call: &Call) -> Unknown {
     Unknown::Kernel { family: call.family().name, format: call.format() }
 }
@@ -106,7 +130,7 @@ fn values(call: &Call, fitted: &FittedKernel) -> Option<Vec<f64>> {
     call.family().coefficients.iter().map(|coefficient| value(coefficient.name)).collect()
 }
 
-/// The likest fit of the format: by library, generation and kernel; of equals the one with the most measurements.
+/// The likest fit of the format: by latency, if one is wanted, library, generation and kernel; of equals the one with the most measurements.
 ///
 /// A fit of another generation comes after the joint one of all, which the files name `any`.
 fn choose<'a>(
@@ -125,9 +149,13 @@ fn choose<'a>(
             "any" => 1,
             _ => 0,
         };
+        let is_of_gpu = wanted.latency.is_none_or(|most| {
+            let latency = fitted.coefficients.get("latency").is_some_and(|latency| us(*latency) <= most);
+            latency && fitted.median_error <= MOST_ERROR
+        });
         let kernel = wanted.kernel.is_some_and(|kernel| kernel == fitted.kernel);
         let library = wanted.library.is_some_and(|wanted| wanted == library.name);
-        (library && on > 0, on, kernel, library, fitted.kernel != "any", fitted.rows)
+        (is_of_gpu, library && on > 0, on, kernel, library, fitted.kernel != "any", fitted.rows)
     };
     let suits =
         |&(_, fitted): &(&Library, &FittedKernel)| fitted.family == family && fitted.format == call.format();

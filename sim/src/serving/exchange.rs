@@ -13,7 +13,7 @@
 //! token goes to each of its experts, by high throughput once to each node, which passes it on.
 //! Source: DeepEP, README.md; AIConfigurator's `moe_a2a` tables.
 
-use crate::libraries::{Call, Chip, Exchange, Parts, Unknown, Wanted, kernels};
+use crate::libraries::{Call, Chip, Exchange, Parts, Unknown, Wanted, kernels, lacking};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
@@ -42,10 +42,8 @@ impl Exchanges {
         cluster: &Cluster,
     ) -> Result<Seconds, Unknown> {
         if there.gpus > cluster.node.gpus.value {
-            return over_nodes([there, back], cluster).ok_or_else(|| Unknown::Gpu {
-                gpu: cluster.node.gpu.name.clone(),
-                format: there.element.name,
-            });
+            let without_nics = || Unknown::Links { gpu: cluster.node.gpu.name.clone() };
+            return over_nodes([there, back], cluster).ok_or_else(without_nics);
         }
         // Tables of kernels have both ways in 16 bits.
         let call = Call::Exchange(back);
@@ -57,8 +55,7 @@ impl Exchanges {
             let within = |parts: Parts| Parts { latency: parts.latency.min(LATENCY[0]), ..parts }.total();
             Some(within(there?) + within(back?))
         };
-        let unknown = || Unknown::Gpu { gpu: chip.gpu.name.clone(), format: call.format() };
-        self.methods.iter().filter_map(time).reduce(Seconds::min).ok_or_else(unknown)
+        self.methods.iter().filter_map(time).reduce(Seconds::min).ok_or_else(|| lacking(&call, chip))
     }
 }
 
@@ -85,7 +82,7 @@ fn one_way(method: usize, way: &Exchange, cluster: &Cluster) -> Option<Seconds> 
 
 /// The coefficients of each method's kernels, there and back. Where a library's kernels are not told apart, both ways are alike.
 fn methods(call: &Call, chip: &Chip, library: &str) -> Result<Vec<[Vec<f64>; 2]>, Unknown> {
-    let kernels = kernels(call, chip, &Wanted { library: Some(library), kernel: None })?;
+    let kernels = kernels(call, chip, &Wanted { library: Some(library), ..Wanted::default() })?;
     let of = |name: String| {
         kernels.iter().find(|(kernel, _)| *kernel == name).map(|(_, coefficients)| coefficients.clone())
     };

@@ -169,7 +169,8 @@ impl Case {
     pub fn forecast(&self, libraries: &[Library]) -> Result<Forecast, NoCase> {
         match &self.work {
             Work::Kernel(call) => {
-                let wanted = Wanted { library: Some(&self.library), kernel: Some(&self.kernel) };
+                let wanted =
+                    Wanted { library: Some(&self.library), kernel: Some(&self.kernel), latency: None };
                 let estimate = estimate_with(libraries, call, &Chip::of(&self.cluster), &wanted)
                     .map_err(|unknown| NoCase::Unsupported(unknown.to_string()))?;
                 let from = format!(
