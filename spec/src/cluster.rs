@@ -222,6 +222,10 @@ pub struct Nics {
     /// messages. Left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring_gap: Option<Sourced<Seconds>>,
+    /// The least step that `ring_gap` was measured with; the gap of a smaller one is smaller in proportion. Left out: the gap
+    /// is that of every step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring_gap_step: Option<Sourced<Bytes>>,
     /// Time by which the messages of an all-to-all fill the NICs, as an interconnect's `ramp`; left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange_ramp: Option<Sourced<Seconds>>,

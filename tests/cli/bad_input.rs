@@ -286,7 +286,7 @@ fn names_of_the_catalog() {
     check(
         "model",
         "invalid value 'model' for '<LIST>' [possible values: models, gpus, clusters, nodes, choices, schedules, tensor-schemes, \
-         context-schemes, data-schemes, stacks, optimizers, dispatchers, interconnects, nics, fabrics, collectives, algorithms, nccl, exporters, importers, reliabilities]; a similar value exists: 'models'",
+         context-schemes, data-schemes, stacks, engines, controllers, optimizers, dispatchers, interconnects, nics, fabrics, collectives, algorithms, nccl, exporters, importers, reliabilities]; a similar value exists: 'models'",
     );
     check(
         "gpus h100",

@@ -63,6 +63,7 @@ const ANSWERS: &[(i32, &str)] = &[
     (0, "kernel --cluster dgx-h100 --all-reduce 8,1048576"),
     (0, "serve --model llama-3-8b --cluster dgx-h100 --clients 4 --requests 8"),
     (0, "serve --model llama-3-8b --cluster dgx-h100 --trace served.csv"),
+    (0, "serve --model llama-3-8b --cluster dgx-h100 --batch 2 --output 1"),
     (3, "serve --model llama-3-8b --cluster dgx-h100 --batch 1 --input 9000000"),
     (0, "serve-plan --model llama-3-8b --cluster dgx-h100 --rate 20"),
     (0, "serve-plan --model llama-3-8b --cluster dgx-h100 --cluster dgx-a100 --rate 20 --apart --least cost"),

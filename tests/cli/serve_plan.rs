@@ -101,6 +101,10 @@ fn what_cannot_be_served_is_an_answer_and_what_makes_no_sense_an_error() {
     folder.write("once.csv", "arrival_s,input_tokens,output_tokens\n1,10,10\n1,20,20\n");
     check("--trace once.csv", "its requests should arrive at different times");
     check("--cached 1024", "it should be less than the 1024 of --input");
+    check("--expert-weights fp8", "has no experts");
+    let ran = folder.run("serve-plan --model bert-base --cluster dgx-h100 --rate 10");
+    assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
+    assert!(ran.stderr.contains("an encoder sees all tokens at once"), "{}", ran.stderr);
     check("--percentile 100", "a number from 1 to 99.9");
     check("--ttft 0", "a number of milliseconds");
     check("--weights bf16,posit", "known formats are");

@@ -105,7 +105,17 @@ fn what_serve_cannot_do_is_one_line() {
     check("--model llama-3-8b --rate NaN", "a number from 1e-6");
     check("--model llama-3-8b --batch 1 --tensor 16", "it needs 16 GPUs, the cluster has 8");
     check("--model llama-3-8b --batch 1 --tensor 4 --expert 3", "it must divide the 4 ranks of a stage");
-    check("--model llama-3-8b --batch 1 --pipeline 64 --tensor 1", "GPUs, the cluster has 8");
+    check(
+        "--model llama-3-8b --batch 1 --pipeline 16",
+        "`--pipeline` is 16; with `--tensor` and `--attention-data` it needs 16 GPUs, the cluster has 8",
+    );
+    check("--model llama-3-8b --batch 1 --pipeline 64", "`--pipeline` is 64; the model has 32 blocks");
+    check(
+        "--model llama-3-8b --batch 1 --expert-weights fp8",
+        "`--expert-weights` is fp8; llama-3-8b has no experts",
+    );
+    check("--model bert-base --batch 1", "an encoder sees all tokens at once");
+    check("--model llama-3-8b --batch 1 --weights nvfp4", "h100-80gb-sxm lacks the number format nvfp4");
     check(
         "--model llama-3-8b --batch 1 --tensor 3",
         "ranks have the same number of heads: 1, 2, 4, 8, 16, 32",
@@ -127,6 +137,52 @@ fn what_serve_cannot_do_is_one_line() {
         "{}",
         ran.stdout
     );
+}
+
+/// Answers of one token have no time for each token after the first.
+#[test]
+fn what_has_no_time_is_a_dash() {
+    let folder = Folder::new();
+    let question = "serve --model llama-3-8b --cluster dgx-h100 --batch 2 --output 1";
+    let answer = json(&folder, &format!("{question} --json"));
+    for figure in ["mean", "p50", "p90", "p99", "range_of_mean"] {
+        assert!(answer["tpot_ms"][figure].is_null() && !answer["ttft_ms"][figure].is_null(), "{figure}");
+    }
+    let text = folder.run(question).stdout;
+    let row = text.lines().find(|line| line.starts_with("time per output token")).unwrap();
+    assert_eq!(row.split_whitespace().skip(4).collect::<Vec<_>>(), ["-"; 5]);
+}
+
+/// A rate that the instance can't keep makes its queue longer to the last arrival; a lower one doesn't, nor does a burst of requests
+/// at such a rate.
+#[test]
+fn a_queue_that_grows_without_end_is_said() {
+    let folder = Folder::new();
+    let question = "serve --model llama-3-8b --cluster dgx-h100 --input 2000 --output 300";
+    let trace = |name: &str, arrivals: &mut dyn Iterator<Item = f64>| {
+        let rows: String = arrivals.map(|arrival| format!("{arrival},2000,300\n")).collect();
+        folder.write(name, &format!("arrival_s,input_tokens,output_tokens\n{rows}"));
+    };
+    // 5 a second, and 200 at once after 60 seconds; then the same at the end.
+    trace(
+        "burst.csv",
+        &mut (0..600).map(|index| 0.2 * f64::from(if index < 400 { index.min(300) } else { index - 100 })),
+    );
+    trace("end.csv", &mut (0..500).map(|index| 0.2 * f64::from(index.min(300))));
+    for (load, grows) in [
+        ("--rate 5", false),
+        ("--rate 10", false),
+        ("--rate 20", true),
+        ("--rate 100", true),
+        ("--trace burst.csv", false),
+        ("--trace end.csv", false),
+        ("--clients 2000 --requests 4000", false),
+        ("--batch 500", false),
+    ] {
+        assert_eq!(json(&folder, &format!("{question} {load} --json"))["queue_grows"], grows, "{load}");
+        let text = folder.run(&format!("{question} {load}")).stdout;
+        assert_eq!(text.contains("\nqueue       grows without end: of "), grows, "{text}");
+    }
 }
 
 #[test]

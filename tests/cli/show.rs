@@ -31,7 +31,18 @@ fn every_entry_is_listed_and_printed_with_a_source() {
         let table: toml::Table = entry.stdout.parse().unwrap();
         assert!(entry.stdout.contains("source = \"") && !table.is_empty(), "{}", entry.stdout);
     };
-    for list in ["models", "gpus", "clusters", "nodes", "stacks", "interconnects", "nics", "nccl"] {
+    for list in [
+        "models",
+        "gpus",
+        "clusters",
+        "nodes",
+        "stacks",
+        "engines",
+        "controllers",
+        "interconnects",
+        "nics",
+        "nccl",
+    ] {
         check(list, catalog::names(list));
     }
     check("schedules", SCHEDULES.iter().map(|schedule| schedule.name()).collect());

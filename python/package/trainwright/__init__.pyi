@@ -691,21 +691,21 @@ class ServeAnswer_ttft_ms(Record):
     p50: float
     p90: float
     p99: float
-    range_of_mean: list[float]
+    range_of_mean: list[float] | None
 
 class ServeAnswer_tpot_ms(Record):
-    mean: float
-    p50: float
-    p90: float
-    p99: float
-    range_of_mean: list[float]
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    range_of_mean: list[float] | None
 
 class ServeAnswer_e2e_latency_ms(Record):
     mean: float
     p50: float
     p90: float
     p99: float
-    range_of_mean: list[float]
+    range_of_mean: list[float] | None
 
 class ServeAnswer_measured_ttft_ms(Record):
     mean: float
@@ -767,6 +767,7 @@ class ServeAnswer(Answer):
     gpu_memory_bytes: float  # not always there
     working_bytes: float  # not always there
     cache_bytes: float  # not always there
+    queue_grows: bool  # not always there
 
 class ServePlanAnswer_pools_option(Record):
     cluster: str
@@ -1530,7 +1531,7 @@ def goodput(
     progress: _Progress = None,
 ) -> GoodputAnswer: ...
 def show(
-    list: Literal['models', 'gpus', 'clusters', 'nodes', 'choices', 'schedules', 'tensor-schemes', 'context-schemes', 'data-schemes', 'stacks', 'optimizers', 'dispatchers', 'interconnects', 'nics', 'fabrics', 'collectives', 'algorithms', 'nccl', 'exporters', 'importers', 'reliabilities'] | None = ...,
+    list: Literal['models', 'gpus', 'clusters', 'nodes', 'choices', 'schedules', 'tensor-schemes', 'context-schemes', 'data-schemes', 'stacks', 'engines', 'controllers', 'optimizers', 'dispatchers', 'interconnects', 'nics', 'fabrics', 'collectives', 'algorithms', 'nccl', 'exporters', 'importers', 'reliabilities'] | None = ...,
     name: _Several | None = ...,
     *,
     threads: int | None = None,

@@ -85,7 +85,8 @@ pub(super) fn parts(product: &Product, chip: &Chip, coefficients: &[f64]) -> Opt
     let (a, b) = (product.operands.activation.get(), product.operands.weight.get());
     let operands = m * k * a + k * n * b + 2.0 * m * n;
     let along = |length: usize, side: usize| length.div_ceil(side) as f64;
-    let mut fastest = Parts { arithmetic: Seconds::new(f64::INFINITY), ..Parts::default() };
+    let mut fastest = Parts::default();
+    let mut least = Seconds::new(f64::INFINITY);
     for (rows, columns) in TILES {
         let tiles = along(product.m, rows) * along(product.n, columns);
         let (r, c) = (rows as f64, columns as f64);
@@ -103,8 +104,13 @@ pub(super) fn parts(product: &Product, chip: &Chip, coefficients: &[f64]) -> Opt
                 overhead: if parts > 1 { us(split) } else { Seconds::ZERO },
                 ..Parts::default()
             };
-            if found.total() < fastest.total() {
-                fastest = found;
+            // The root of squares is no less than either: most tiles need no root.
+            if found.latency + found.arithmetic.max(found.memory) + found.overhead >= least {
+                continue;
+            }
+            let total = found.total();
+            if total < least {
+                (fastest, least) = (found, total);
             }
         }
     }

@@ -59,6 +59,8 @@ pub struct Placement {
     pub(super) token_rate: Option<BytesPerSecond>,
     /// See `Nics::ring_gap`.
     pub(super) ring_gap: Seconds,
+    /// See `Nics::ring_gap_step`.
+    pub(super) ring_gap_step: Bytes,
     /// See `Nics::exchange_ramp`.
     pub(super) exchange_ramp: Seconds,
     /// See `Nics::channel_bandwidth`.
@@ -141,6 +143,11 @@ impl Placement {
             message: of_nics(|nics| &nics.message_time),
             token_rate: node.gpu.communication.as_ref().and_then(|c| Some(c.token_rate.as_ref()?.value)),
             ring_gap: of_nics(|nics| &nics.ring_gap),
+            ring_gap_step: node
+                .nics
+                .as_ref()
+                .and_then(|nics| nics.ring_gap_step.as_ref())
+                .map_or(Bytes::ZERO, |step| step.value),
             exchange_ramp: of_nics(|nics| &nics.exchange_ramp),
             network_channel: node
                 .nics

@@ -61,7 +61,8 @@ impl Algorithm for Ring {
     /// T = T₀ + r max(c α_between + (p − 1 − c) α_inside, (p − 1) γ) + V + 2 √(d V) + 2 n / (p M),  V = v / β
     ///
     /// γ is the gap of the NICs (`Nics::ring_gap`): the steps of an all-gather or reduce-scatter over several nodes follow
-    /// each other no faster. It is 0 for other collectives, inside a node, and with LL, for which it was not measured.
+    /// each other no faster; of steps of n / p below the least that was measured, s₀ (`Nics::ring_gap_step`), γ n / (p s₀),
+    /// so that it vanishes with the bytes. It is 0 for other collectives, inside a node, and with LL, for which it was not measured.
     /// p ranks on N nodes, n bytes, r = 2 rounds for an all-reduce and 1 else; α latency of a step, β what the
     /// protocol reaches of the narrowest link in one direction; a chunk crosses between nodes c = min(N, p − 1)
     /// times in a round (N > 1). v = r (p − 1)/p n goes through each link, n in a broadcast or a reduce, which are
@@ -108,7 +109,11 @@ fn gap(call: &Call, placement: &Placement) -> Seconds {
     match (call.kind, call.protocol) {
         _ if placement.nodes == 1 => Seconds::ZERO,
         (_, Protocol::LowLatency) => Seconds::ZERO,
-        (CollectiveKind::AllGather | CollectiveKind::ReduceScatter, _) => placement.ring_gap,
+        (CollectiveKind::AllGather | CollectiveKind::ReduceScatter, _) => {
+            let step = call.bytes / placement.ranks as f64;
+            let part = if step < placement.ring_gap_step { step / placement.ring_gap_step } else { 1.0 };
+            part * placement.ring_gap
+        }
         _ => Seconds::ZERO,
     }
 }

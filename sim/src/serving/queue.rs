@@ -90,6 +90,10 @@ impl Queue {
     /// Gives a sequence the blocks that so many tokens in all need; `false`, and nothing, if too few are free.
     pub fn hold(&mut self, sequence: usize, tokens: usize) -> bool {
         let held = self.sequences[sequence].blocks;
+        // Most tokens go to the block of the one before: that needs no division.
+        if tokens <= held * self.limits.block {
+            return true;
+        }
         let more = tokens.div_ceil(self.limits.block).saturating_sub(held);
         if more > self.free {
             return false;
@@ -187,6 +191,9 @@ impl Queue {
         }
         for sequence in &ended {
             self.release(*sequence);
+        }
+        if ended.is_empty() {
+            return (first, ended);
         }
         let sequences = &self.sequences;
         self.running.retain(|sequence| sequences[*sequence].generated < sequences[*sequence].output);

@@ -145,6 +145,8 @@ pub struct StepModel<'a> {
     formats: Formats,
     /// Coefficients of kernels, by family and format.
     fitted: BTreeMap<(&'static str, &'static str), Vec<f64>>,
+    /// Times of products, by format and sizes: batches with as many tokens have the same.
+    products: BTreeMap<(&'static str, [usize; 3]), Seconds>,
     exchanges: Exchanges,
     collectives: BTreeMap<(usize, u64), Seconds>,
     steps: BTreeMap<Batch, Seconds>,
@@ -165,6 +167,7 @@ impl<'a> StepModel<'a> {
             cold: Chip { cache: Bytes::ZERO, ..chip },
             formats: Formats::of(plan)?,
             fitted: BTreeMap::new(),
+            products: BTreeMap::new(),
             exchanges: Exchanges::default(),
             collectives: BTreeMap::new(),
             steps: BTreeMap::new(),
@@ -292,8 +295,8 @@ impl<'a> StepModel<'a> {
     fn feed_forward(&mut self, mlp: &FeedForward, tokens: usize, step: &mut StepTime) -> Result<(), Unknown> {
         let width = mlp.width.div_ceil(self.plan.tensor);
         let first = if mlp.gated { 2 * width } else { width };
-        self.product(tokens, first, self.model.hidden, step)?;
-        self.product(tokens, self.model.hidden, width, step)
+        self.linear(tokens, first, self.model.hidden, step)?;
+        self.linear(tokens, self.model.hidden, width, step)
     }
 
     fn experts(
@@ -304,9 +307,7 @@ impl<'a> StepModel<'a> {
     ) -> Result<(), Unknown> {
         let plan = self.plan;
         let (hidden, ranks) = (self.model.hidden, plan.ranks_of_stage());
-        let router = Product { m: tokens, n: experts.count, k: hidden, operands: self.formats.base };
-        let time = self.kernel(&Call::Product(router))?;
-        step.add(Part::Products, time.total(), 1);
+        self.product(Product { m: tokens, n: experts.count, k: hidden, operands: self.formats.base }, step)?;
         if plan.attention_data > 1 {
             let way = |element| Exchange {
                 gpus: ranks,
@@ -349,9 +350,8 @@ impl<'a> StepModel<'a> {
         let (plan, hidden) = (self.plan, self.model.hidden);
         self.all_reduce(batch.tokens(), step)?;
         let vocab = self.model.vocab.div_ceil(plan.tensor);
-        let head = Product { m: batch.sampled.max(1), n: vocab, k: hidden, operands: self.formats.base };
-        let time = self.kernel(&Call::Product(head))?;
-        step.add(Part::Products, time.total(), 1);
+        let operands = self.formats.base;
+        self.product(Product { m: batch.sampled.max(1), n: vocab, k: hidden, operands }, step)?;
         if plan.tensor > 1 {
             let logits = Bytes::new((batch.sampled * self.model.vocab) as f64 * 2.0);
             let ranks: Vec<usize> = (0..plan.tensor).collect();
@@ -367,10 +367,22 @@ impl<'a> StepModel<'a> {
         Ok(())
     }
 
-    fn product(&mut self, m: usize, n: usize, k: usize, step: &mut StepTime) -> Result<(), Unknown> {
-        let call = Call::Product(Product { m, n, k, operands: self.formats.weights });
-        let time = self.kernel(&call)?;
-        step.add(Part::Products, time.total(), 1);
+    /// A product with weights in the format of the plan.
+    fn linear(&mut self, m: usize, n: usize, k: usize, step: &mut StepTime) -> Result<(), Unknown> {
+        self.product(Product { m, n, k, operands: self.formats.weights }, step)
+    }
+
+    fn product(&mut self, product: Product, step: &mut StepTime) -> Result<(), Unknown> {
+        let key = (product.operands.name, [product.m, product.n, product.k]);
+        let time = match self.products.get(&key) {
+            Some(time) => *time,
+            None => {
+                let time = self.kernel(&Call::Product(product))?.total();
+                self.products.insert(key, time);
+                time
+            }
+        };
+        step.add(Part::Products, time, 1);
         Ok(())
     }
 

@@ -64,6 +64,18 @@ fn a_ring_with_a_gap_by_hand() {
     let mut short = cluster.clone();
     short.node.nics.as_mut().unwrap().ring_gap = Some(sourced(Seconds::new(10e-6)));
     check(&short, AllGather, Protocol::Simple, START + 2.0 * CROSSING + 5.0);
+    // Steps of 1 MB where the gap was measured with 5 MB and more: a fifth of it is 5 µs, so that 2 crossings and 5 steps take
+    // longer; with 4 MB 7 steps of 20 µs do. Then 7/8 · n / 40 GB/s, and the copy of a step.
+    let mut large = cluster.clone();
+    large.node.nics.as_mut().unwrap().ring_gap_step = Some(sourced(Bytes::new(5e6)));
+    for (megabytes, latency) in
+        [(8.0, 2.0 * CROSSING + 5.0), (32.0, 7.0 * 20.0), (40.0, 7.0 * 25.0), (80.0, 7.0 * 25.0)]
+    {
+        let placement = Placement::new(&two_nodes, &large);
+        let time = Ring.time(&call(AllGather, megabytes, Protocol::Simple), &placement).unwrap();
+        let bytes = megabytes * (875.0 / 40.0 + 2.0 / 8.0);
+        close(time, START + latency + bytes, &format!("{megabytes} MB"));
+    }
     // Bytes come on top: 7/8 · 40 MB / 40 GB/s, and the copy of 5 MB.
     let time = |ranks: &[usize], kind, protocol| {
         Ring.time(&call(kind, 40.0, protocol), &Placement::new(ranks, &cluster)).unwrap()

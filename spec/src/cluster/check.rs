@@ -123,6 +123,9 @@ fn check_node(node: &Node, nodes: usize) -> Result<(), Fault> {
         if let Some(channel) = &nics.channel_bandwidth {
             at_least("node.nics.channel_bandwidth", &channel.value, SLOWEST_LINK)?;
         }
+        if let Some(step) = &nics.ring_gap_step {
+            at_least("node.nics.ring_gap_step", &step.value, Bytes::ZERO)?;
+        }
         if let Some(burst) = &nics.burst {
             at_least("node.nics.burst", &burst.value, Bytes::ZERO)?;
         }

@@ -47,7 +47,7 @@ impl StepModel<'_> {
                 let gated = if attention.output_gate { 2 } else { 1 };
                 let width = gated * heads * attention.head_dim
                     + kv_heads * (attention.head_dim + attention.value_head_dim);
-                self.product(tokens, width, hidden, step)?;
+                self.linear(tokens, width, hidden, step)?;
                 if batch.decodes > 0 {
                     let decode = Decode {
                         batch: batch.decodes,
@@ -65,23 +65,23 @@ impl StepModel<'_> {
             Some(latent) => {
                 let rotary = latent.rotary_head_dim;
                 let down = latent.query_rank.unwrap_or(0) + latent.kv_rank + rotary;
-                self.product(tokens, down, hidden, step)?;
+                self.linear(tokens, down, hidden, step)?;
                 let from = latent.query_rank.unwrap_or(hidden);
-                self.product(tokens, heads * attention.head_dim, from, step)?;
+                self.linear(tokens, heads * attention.head_dim, from, step)?;
                 let plain = attention.head_dim - rotary;
                 if batch.chunks > 0 {
                     let keys = batch.queries + batch.chunks * batch.before;
-                    self.product(keys, heads * (plain + attention.value_head_dim), latent.kv_rank, step)?;
+                    self.linear(keys, heads * (plain + attention.value_head_dim), latent.kv_rank, step)?;
                     prefill.kv_heads = heads;
                 }
                 if batch.decodes > 0 {
                     // Keys and values stay in the latent space: queries and results are multiplied instead.
-                    self.product(batch.decodes, latent.kv_rank, heads * plain, step)?;
+                    self.linear(batch.decodes, latent.kv_rank, heads * plain, step)?;
                     let cache = self.formats.cache;
                     let call = Latent { batch: batch.decodes, heads, history: batch.history, cache };
                     let time = self.kernel(&Call::Latent(call))?;
                     step.add(Part::DecodeAttention, time.total(), 1);
-                    self.product(batch.decodes, attention.value_head_dim * heads, latent.kv_rank, step)?;
+                    self.linear(batch.decodes, attention.value_head_dim * heads, latent.kv_rank, step)?;
                 }
             }
         }
@@ -89,7 +89,7 @@ impl StepModel<'_> {
             let time = self.kernel(&Call::Prefill(prefill))?;
             step.add(Part::PrefillAttention, time.total(), 1);
         }
-        self.product(tokens, hidden, heads * attention.value_head_dim, step)
+        self.linear(tokens, hidden, heads * attention.value_head_dim, step)
     }
 
     /// A mixer with a state: its projections, the convolution and the states, of prompts and of single tokens.
@@ -108,7 +108,7 @@ impl StepModel<'_> {
         let channels = 2 * key_heads * key_dim + values;
         let (hidden, tokens) = (self.model.hidden, batch.tokens());
         let width = channels + values + recurrence.rule.gates() * heads;
-        self.product(tokens, width, hidden, step)?;
+        self.linear(tokens, width, hidden, step)?;
         let convolution = |tokens, sequences, is_step| {
             let width = recurrence.convolution;
             Call::Convolution(Convolution { tokens, sequences, channels, width, step: is_step })
@@ -131,7 +131,7 @@ impl StepModel<'_> {
                 step.add(Part::States, time.total(), 1);
             }
         }
-        self.product(tokens, hidden, values, step)
+        self.linear(tokens, hidden, values, step)
     }
 
     /// Sparse latent attention, measured as a module with its projections: of prompts and of single tokens. Its
