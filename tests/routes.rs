@@ -291,7 +291,8 @@ fn coalesced_gathers_pay_no_gap() {
         plan.cluster = Cluster::from_name("aws-p5:2").unwrap();
         plan.stack.weight_gather = weight_gather;
         let gap = gap.map(|gap| Sourced::new(Seconds::new(gap), "test"));
-        plan.cluster.node.nics.as_mut().unwrap().ring_gap = gap;
+        let nics = plan.cluster.node.nics.as_mut().unwrap();
+        (nics.ring_gap, nics.ring_gap_step) = (gap, None);
         check(Hardware::Uniform("aws-p5"), &plan).unwrap();
         let (program, costs) = (step_program(&plan), ClusterCosts::new(&plan.cluster));
         let rank = &program.ranks[0];
