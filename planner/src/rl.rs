@@ -73,6 +73,26 @@ pub struct RlPins {
     pub generation: Option<usize>,
 }
 
+impl RlPins {
+    /// That no plan of training or of the engine is legal, with what is pinned.
+    fn illegal(&self, model: &Model) -> String {
+        let pins = [
+            ("tensor", self.tensor),
+            ("pipeline", self.pipeline),
+            ("expert", self.expert),
+            ("engine tensor", self.engine_tensor),
+        ];
+        let pinned = pins.iter().filter_map(|(name, ranks)| Some(format!("{name} {}", (*ranks)?)));
+        let pinned: Vec<String> = pinned.collect();
+        let with = if pinned.is_empty() { String::new() } else { format!(" with {}", pinned.join(", ")) };
+        format!(
+            "no plan of training or of the engine{with} divides {} and its {} blocks over these GPUs",
+            model.name,
+            model.layers()
+        )
+    }
+}
+
 /// A loop with its forecast.
 #[derive(Debug, Clone)]
 pub struct RlCandidate {
@@ -93,14 +113,16 @@ pub struct RlVerdict {
     pub tried: [usize; 2],
     /// Divisions of the GPUs without a look: they cannot be faster, by generation alone or by the products of training.
     pub left_out: usize,
+    /// Divisions of the GPUs that the time did not suffice for.
+    pub unseen: usize,
 }
 
-/// The fastest loop of each mode on all GPUs.
+/// The fastest loop of each mode on all GPUs, or as far as a limit of time goes.
 ///
 /// # Errors
 /// `BadPin`, and a deadlock of a schedule; what does not fit is a verdict.
-pub fn plan_rl(question: &RlQuestion) -> Result<RlVerdict, PlannerError> {
-    Loops::new(question).plan(&question.cluster)
+pub fn plan_rl(question: &RlQuestion, limit: Option<Seconds>) -> Result<RlVerdict, PlannerError> {
+    Loops::new(question).plan(&question.cluster, limit)
 }
 
 /// The fewest GPUs, of a node 1, 2, 4, …, then whole nodes, on which a loop fits and takes at most `most` a step: every number is
@@ -116,7 +138,7 @@ pub fn fewest_gpus(
     let mut last = RlVerdict::default();
     for cluster in parts(&question.cluster) {
         let gpus = cluster.gpus();
-        let mut verdict = loops.plan(&cluster)?;
+        let mut verdict = loops.plan(&cluster, None)?;
         if let Some(most) = most {
             let slow = verdict.found.first().map(|best| best.forecast.step);
             verdict.found.retain(|found| found.forecast.step <= most);
@@ -158,9 +180,7 @@ fn part_of(cluster: &Cluster, gpus: usize) -> Option<Cluster> {
     if gpus.is_multiple_of(node) {
         return (gpus / node <= cluster.nodes).then(|| cluster.with_fewer_nodes(gpus / node)).flatten();
     }
-    let mut part = cluster.with_fewer_nodes(1)?;
-    part.node.gpus.value = gpus;
-    (gpus < node && gpus > 0).then_some(part)
+    cluster.with_fewer_gpus(gpus)
 }
 
 /// A mode for people.

@@ -13,7 +13,7 @@ use crate::explore::{Goal, Looks, SearchSpace, Seen, search_summary};
 use crate::question::{Breadth, Pins, Question};
 use crate::space::{OFFLOAD, tried_offload};
 use crate::verdict::{Finalist, Found, KEPT, PlannerError, Progress, Ranked, Verdict};
-use clock::Clock;
+pub(crate) use clock::Clock;
 use fewer_nodes::plan_up_to;
 use forecasts::{first_forecast, ranked};
 use node_orders::{best_of, node_orders};
@@ -237,7 +237,7 @@ fn with_offload(question: &Question) -> Option<Question> {
 pub(crate) enum PartAnswer {
     /// The fastest simulated plans of different meshes, the fastest first.
     Plans(Vec<Finalist>),
-    /// Nothing fits: the plan that comes closest needs this many times the memory that it may use.
+    /// Nothing fits: the plan that comes closest needs this many times the memory that it may use, without end if none is known.
     Short(f64),
 }
 
@@ -259,18 +259,19 @@ pub(crate) fn plan_part(
     question: &Question,
     effort: Effort,
     costs: CachedCosts,
+    stop: Stop,
 ) -> Result<PartAnswer, PlannerError> {
     let space = SearchSpace::sharing(question, costs)?;
     let proved = if effort == Effort::Whole { KEPT } else { 1 };
-    let mut explored = space.explore_from(Vec::new(), &Goal::fastest(proved, &|| false), &|_| {})?;
+    let mut explored = space.explore_from(Vec::new(), &Goal::fastest(proved, stop), &|_| {})?;
     if effort == Effort::Whole {
-        space.improve(&mut explored, KEPT, &|| false)?;
+        space.improve(&mut explored, KEPT, stop)?;
     }
     let plans = finalists(&explored, space.model());
     if !plans.is_empty() {
         return Ok(PartAnswer::Plans(plans));
     }
-    let short = broken(&space, &explored, &|| false).into_iter().map(|broken| broken.needs / broken.has);
+    let short = broken(&space, &explored, stop).into_iter().map(|broken| broken.needs / broken.has);
     Ok(PartAnswer::Short(short.fold(f64::INFINITY, f64::min)))
 }
 

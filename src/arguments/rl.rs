@@ -37,7 +37,7 @@ pub struct RlArguments {
     #[arg(long, value_name = "TOKENS", value_parser = count)]
     pub mean_response: Option<usize>,
     /// Standard deviation of the logarithm of an answer's length before it is cut
-    #[arg(long, value_name = "SIGMA", default_value = "1", value_parser = spread)]
+    #[arg(long, value_name = "SIGMA", default_value = "1", value_parser = spread, allow_negative_numbers = true)]
     pub spread: f64,
     /// Updates of an epoch
     #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
@@ -49,7 +49,7 @@ pub struct RlArguments {
     #[arg(long = "mode", value_name = "MODES", value_enum, value_delimiter = ',')]
     pub modes: Vec<RlMode>,
     /// With the mode async: how many steps older than the weights a sample may be [default: 0.5]
-    #[arg(long, value_name = "STEPS", value_parser = staleness)]
+    #[arg(long, value_name = "STEPS", value_parser = staleness, allow_negative_numbers = true)]
     pub staleness: Option<f64>,
     /// Tokens packed into a microbatch at most; fewer are tried too [default: the longest sample]
     #[arg(long, value_name = "TOKENS", value_parser = count)]
@@ -97,8 +97,11 @@ pub struct RlArguments {
     #[arg(long)]
     pub fewest: bool,
     /// With --fewest: what a step may take
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "fewest")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "fewest", allow_negative_numbers = true)]
     pub within: Option<Seconds>,
+    /// End after so many seconds with the best loops so far, which then depend on the machine's speed
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "fewest", allow_negative_numbers = true)]
+    pub time_limit: Option<Seconds>,
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,

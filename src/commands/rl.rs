@@ -23,7 +23,7 @@ pub fn run(arguments: &RlArguments) -> Result<Outcome, CliError> {
     let question = question(arguments)?;
     let (fewest, verdict) = match arguments.fewest {
         true => fewest_gpus(&question, arguments.within)?,
-        false => (None, plan_rl(&question)?),
+        false => (None, plan_rl(&question, arguments.time_limit)?),
     };
     let answer =
         page::Answer { question: &question, verdict: &verdict, asks_fewest: arguments.fewest, fewest };
@@ -173,14 +173,27 @@ fn check_pins(
     let divides = |ranks: usize, of: usize| divisions.iter().any(|gpus| gpus[of].is_multiple_of(ranks));
     let (tensor, pipeline) = (arguments.tensor.unwrap_or(1), arguments.pipeline.unwrap_or(1));
     let training = |ranks: usize| divides(ranks, 0);
-    let allowed =
-        |what: &str| format!("it must divide the GPUs of {what}: {} has {}", cluster.name, cluster.gpus());
+    let allowed = |what: &str, of: usize| {
+        let mut counts: Vec<usize> = divisions.iter().map(|gpus| gpus[of]).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        let words: Vec<String> = counts.iter().map(ToString::to_string).collect();
+        let counts = match counts.as_slice() {
+            [first, .., last] if counts.len() > 8 => format!("{first} to {last}"),
+            _ => words.join(" or "),
+        };
+        format!("it must divide the GPUs of {what}, of which there are {counts}")
+    };
     if !training(tensor) {
-        return Err(refuse("--tensor", tensor, allowed("training")));
+        return Err(refuse("--tensor", tensor, allowed("training", 0)));
     }
     if !training(tensor * pipeline) {
-        let what = if tensor > 1 { "training, times --tensor" } else { "training" };
-        return Err(refuse("--pipeline", pipeline, allowed(what)));
+        let times = if tensor > 1 { ", times --tensor," } else { "" };
+        return Err(refuse(
+            "--pipeline",
+            pipeline,
+            allowed("training", 0).replacen("it", &format!("it{times}"), 1),
+        ));
     }
     if let Some(ranks) =
         arguments.engine_tensor.filter(|ranks| !ranks.is_power_of_two() || !divides(*ranks, 1))
@@ -188,7 +201,7 @@ fn check_pins(
         return Err(refuse(
             "--engine-tensor",
             ranks,
-            format!("{}, as a power of two", allowed("generation")),
+            format!("{}, as a power of two", allowed("generation", 1)),
         ));
     }
     let experts = model.blocks.iter().find_map(|run| match &run.block.mlp {

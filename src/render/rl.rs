@@ -1,7 +1,7 @@
 //! A step of a reinforcement-learning loop: its phases, their memory, and the other modes.
 
 use super::table::Table;
-use super::words::{choices, gib};
+use super::words::{choices, count, gib};
 use serde_json::{Value, json};
 use trainwright_planner::rl::{RlCandidate, RlQuestion, RlVerdict, named};
 use trainwright_sim::rl::{Lane, PhaseMemory, PhaseTime};
@@ -43,9 +43,9 @@ impl Answer<'_> {
         );
         text + &match self.verdict.left_out {
             0 => ".\n".to_string(),
-            1 => "; 1 division of the GPUs\ncannot be faster, by generation or the products of training alone.\n".to_string(),
             divisions => format!(
-                "; {divisions} divisions of the GPUs\ncannot be faster, by generation or the products of training alone.\n"
+                "; {} of the GPUs\ncannot be faster, by generation or the products of training alone.\n",
+                count(divisions, "division")
             ),
         }
     }
@@ -54,7 +54,7 @@ impl Answer<'_> {
         let (question, job) = (self.question, &self.question.job);
         format!(
             "{} of {} ({:.1}B parameters) on {} ({} GPUs): {} prompts × {} answers a step,\nprompts of {} tokens, answers of {:.0} in the mean and {} at most; \
-             {} epoch × {} update of training\n\n",
+             {} × {} of training\n\n",
             job.algorithm.name,
             question.model.name,
             question.model.parameters() as f64 / 1e9,
@@ -65,8 +65,8 @@ impl Answer<'_> {
             job.prompt,
             job.responses.mean,
             job.responses.most,
-            job.epochs,
-            job.mini_batches,
+            count(job.epochs, "epoch"),
+            count(job.mini_batches, "update"),
         )
     }
 
@@ -114,12 +114,12 @@ impl Answer<'_> {
             .text();
         let generation = &forecast.generation;
         text += &format!(
-            "\ntraining    {} GPUs: {}\nengine      {} instances of {} with tensor {} on {} GPUs, {:.0} % of their memory\n\
+            "\ntraining    {} GPUs: {}\nengine      {} of {} with tensor {} on {} GPUs, {:.0} % of their memory\n\
              generation  longest answer {} tokens, {} sequences at once in the mean, {} preemptions; nine tenths are there after {}\n\
              weights     {} over the {}\n\n",
             plan.actor.cluster.gpus(),
             choices(&plan.actor),
-            generation.replicas,
+            count(generation.replicas, "instance"),
             plan.engine.engine.name,
             plan.engine.tensor,
             plan.generation.gpus(),
@@ -194,6 +194,7 @@ impl Answer<'_> {
             "tried": self.verdict.tried[0],
             "fit": self.verdict.tried[1],
             "left_out": self.verdict.left_out,
+            "unseen": self.verdict.unseen,
         })
     }
 }

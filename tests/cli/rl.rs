@@ -72,12 +72,15 @@ fn bad_input_is_one_line() {
     );
     check("--engine vlm-v1", "vllm-v1");
     check("--staleness 2", "only the mode async has it: ask for --mode async");
-    check("--tensor 3", "`--tensor` is 3; it must divide the GPUs of training: dgx-h100 has 8");
+    check("--tensor 3", "`--tensor` is 3; it must divide the GPUs of training, of which there are 4 or 8");
     check(
         "--tensor 4 --pipeline 3",
-        "`--pipeline` is 3; it must divide the GPUs of training, times --tensor",
+        "`--pipeline` is 3; it, times --tensor, must divide the GPUs of training",
     );
-    check("--engine-tensor 3", "it must divide the GPUs of generation: dgx-h100 has 8, as a power of two");
+    check(
+        "--engine-tensor 3",
+        "it must divide the GPUs of generation, of which there are 4 or 8, as a power of two",
+    );
     check("--expert 2", "llama-3.2-1b has no experts");
     let experts = QUESTION.replace("llama-3.2-1b", "qwen3-30b-a3b");
     let ran = folder.run(&format!("{experts} --expert 3"));
@@ -87,4 +90,7 @@ fn bad_input_is_one_line() {
     check("--mini-batches 100", "a step has 32 answers");
     check("--memory-share 2", "from 0.05 to 0.95");
     check("--within 5", "--fewest");
+    check("--tensor 8 --mode one-step-off", "it must divide the GPUs of training, of which there are 4");
+    check("--time-limit 5 --fewest", "--fewest");
+    check("--staleness -1", "a number of steps from 0.01 to 16 should stand here");
 }

@@ -7,10 +7,12 @@
 use super::engines::engines;
 use super::updates::{Training, Update};
 use super::{RlCandidate, RlQuestion, RlVerdict, generation_gpus, named, part_of};
+use crate::search::Clock;
 use crate::verdict::PlannerError;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use trainwright_sim::Stop;
 use trainwright_sim::rl::{Generated, PhaseMemory, RlForecast, assembled, generate};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
@@ -48,14 +50,18 @@ impl<'a> Loops<'a> {
         Self { question, training: BTreeMap::new(), generation: BTreeMap::new() }
     }
 
-    /// The fastest loop of each mode on a part of the question's cluster.
+    /// The fastest loop of each mode on a part of the question's cluster, or as far as a limit of time goes.
     ///
     /// # Errors
     /// Bad pins, and a deadlock of a schedule.
-    pub fn plan(&mut self, cluster: &Cluster) -> Result<RlVerdict, PlannerError> {
+    pub fn plan(&mut self, cluster: &Cluster, limit: Option<Seconds>) -> Result<RlVerdict, PlannerError> {
         let mut verdict = RlVerdict::default();
-        for mode in &self.question.modes {
-            let of_mode = self.plan_mode(*mode, cluster)?;
+        let clock = Clock::new(limit, &|| false);
+        let modes = &self.question.modes;
+        for (mode, left) in modes.iter().zip((1..=modes.len()).rev()) {
+            let clock = clock.share(left);
+            let of_mode = self.plan_mode(*mode, cluster, &|| clock.is_over())?;
+            verdict.unseen += of_mode.unseen;
             verdict.tried = [0, 1].map(|index| verdict.tried[index] + of_mode.tried[index]);
             verdict.left_out += of_mode.left_out;
             if of_mode.found.is_empty() {
@@ -67,7 +73,11 @@ impl<'a> Loops<'a> {
         Ok(verdict)
     }
 
-    fn plan_mode(&mut self, mode: Mode, cluster: &Cluster) -> Result<RlVerdict, PlannerError> {
+    fn plan_mode(&mut self, mode: Mode, cluster: &Cluster, stop: Stop) -> Result<RlVerdict, PlannerError> {
+        if let Some(reason) = no_host(self.question, mode) {
+            let reasons = vec![format!("{}: {reason}", named(mode))];
+            return Ok(RlVerdict { reasons, ..RlVerdict::default() });
+        }
         let divisions = divisions(self.question, mode, cluster);
         let mut best: Option<RlCandidate> = None;
         let mut found: Vec<(Seconds, Place)> = Vec::new();
@@ -82,6 +92,10 @@ impl<'a> Loops<'a> {
             };
             let parts = [of_training, of_generation].map(|gpus| part_of(&self.question.cluster, *gpus));
             let [Some(first), Some(second)] = parts else { continue };
+            if stop() {
+                verdict.unseen += 1;
+                continue;
+            }
             if !may_be_faster(Seconds::ZERO) {
                 verdict.left_out += 1;
                 continue;
@@ -101,7 +115,7 @@ impl<'a> Loops<'a> {
             let key = training_key(self.question, mode, *of_training);
             let training = match self.training.entry(key) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(unknown) => unknown.insert(Training::new(self.question, mode, &first)?),
+                Entry::Vacant(unknown) => unknown.insert(Training::new(self.question, mode, &first, stop)?),
             };
             for (index, update) in training.updates.iter().enumerate() {
                 let mut fastest: Option<Seconds> = None;
@@ -128,16 +142,15 @@ impl<'a> Loops<'a> {
         if reasons.is_empty() {
             reasons = match (divisions.is_empty(), verdict.tried[0]) {
                 (true, _) => vec!["there are too few GPUs to divide".into()],
-                (false, 0) if faults.is_empty() => {
-                    vec!["no layout of training or of the engine divides the model over these GPUs".into()]
-                }
+                (false, 0) if stop() => vec!["the time was up before anything fit".into()],
+                (false, 0) if faults.is_empty() => vec![self.question.pins.illegal(&self.question.model)],
                 _ => faults,
             };
             reasons.dedup();
         }
         verdict.reasons = reasons.into_iter().map(|reason| format!("{}: {reason}", named(mode))).collect();
         if let Some(best) = best {
-            verdict.found.push(self.refined(mode, best, found)?);
+            verdict.found.push(self.refined(mode, best, found, stop)?);
         }
         Ok(verdict)
     }
@@ -148,16 +161,17 @@ impl<'a> Loops<'a> {
         mode: Mode,
         mut best: RlCandidate,
         mut found: Vec<(Seconds, Place)>,
+        stop: Stop,
     ) -> Result<RlCandidate, PlannerError> {
         found.sort_by(|(one, _), (other, _)| one.get().total_cmp(&other.get()));
         let mut refined = 0;
         for (_, (of_training, of_generation, update)) in found {
-            if refined == REFINED {
+            if refined == REFINED || stop() {
                 break;
             }
             let training = self.training.get_mut(&of_training).expect("a loop that was found has training");
             let known = training.updates.len();
-            refined += usize::from(training.refine(update)?);
+            refined += usize::from(training.refine(update, stop)?);
             for update in &training.updates[known..] {
                 let candidates = self.generation[&of_generation].with(update, mode);
                 for candidate in candidates.filter(|candidate| missing(&candidate.forecast) == 0.0) {
@@ -272,6 +286,15 @@ impl RlQuestion {
         let peak = cluster.node.gpu.peak[&self.precision].value * gpus as f64;
         passes * (update / peak)
     }
+}
+
+/// Why state cannot leave the GPUs.
+fn no_host(question: &RlQuestion, mode: Mode) -> Option<String> {
+    let node = &question.cluster.node;
+    let known = node.processors.is_some() || question.controller.to_host.is_some();
+    let offloads = matches!(mode, Mode::Colocated { offload: true });
+    (offloads && !known)
+        .then(|| format!("the catalog has no host memory and no links to it for {}", node.name))
 }
 
 /// By how much the fullest phase is beyond what it may use of its GPU's memory, in parts of it; 0 if all fit.

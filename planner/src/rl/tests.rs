@@ -52,7 +52,7 @@ fn question(model: &str, cluster: &str, algorithm_name: &str) -> RlQuestion {
 }
 
 fn best(question: &RlQuestion) -> Option<RlCandidate> {
-    plan_rl(question).unwrap().found.into_iter().next()
+    plan_rl(question, None).unwrap().found.into_iter().next()
 }
 
 /// The least step of a mode over all divisions, even layouts and engines.
@@ -178,11 +178,11 @@ fn training_is_what_the_planner_answers() {
 fn training_keeps_within_its_part_of_the_memory() {
     let mut question = question("llama-3-8b", "dgx-h100:1", "grpo");
     question.modes = vec![Mode::Colocated { offload: false }, Mode::Disaggregated];
-    for found in plan_rl(&question).unwrap().found {
+    for found in plan_rl(&question, None).unwrap().found {
         assert!(found.forecast.faults().is_empty());
         let most = found.forecast.memory.iter().map(|phase| phase.total()).fold(Bytes::ZERO, Bytes::max);
         question.cluster.node.gpu.memory.value = most * 0.97;
-        let less = plan_rl(&RlQuestion { modes: vec![found.plan.mode], ..question.clone() }).unwrap();
+        let less = plan_rl(&RlQuestion { modes: vec![found.plan.mode], ..question.clone() }, None).unwrap();
         for less in less.found {
             assert!(less.forecast.faults().is_empty() && less.plan.actor != found.plan.actor);
         }
@@ -200,7 +200,7 @@ fn fewer_gpus_than_the_answer_do_not_do() {
     assert!(fewest > 1 && !verdict.found.is_empty());
     for gpus in (1..fewest).filter(|gpus| gpus.is_power_of_two()) {
         let cluster = part_of(&question.cluster, gpus).unwrap();
-        let less = plan_rl(&RlQuestion { cluster, ..question.clone() }).unwrap();
+        let less = plan_rl(&RlQuestion { cluster, ..question.clone() }, None).unwrap();
         assert!(less.found.is_empty() && !less.reasons.is_empty(), "{gpus}");
     }
     let step = verdict.found[0].forecast.step;

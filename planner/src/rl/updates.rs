@@ -17,8 +17,8 @@ use crate::space::{OFFLOAD, divisors};
 use crate::verdict::{Finalist, PlannerError};
 use rayon::prelude::*;
 use trainwright_lower::memory::plan_memory;
-use trainwright_sim::fullest;
 use trainwright_sim::rl::{EqualSamples, SEQUENCE_UNIT, TrainingTimes, training_memory, training_times};
+use trainwright_sim::{Stop, fullest};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::rl::{Mode, RlPlan};
@@ -94,25 +94,30 @@ struct Answer {
 }
 
 impl<'a> Training<'a> {
-    /// Asks for every number of data ranks.
+    /// Asks for every number of data ranks, as far as the time goes.
     ///
     /// # Errors
     /// Bad pins, and a deadlock of a schedule.
-    pub fn new(question: &'a RlQuestion, mode: Mode, cluster: &Cluster) -> Result<Self, PlannerError> {
+    pub fn new(
+        question: &'a RlQuestion,
+        mode: Mode,
+        cluster: &Cluster,
+        stop: Stop,
+    ) -> Result<Self, PlannerError> {
         let (mut cluster, mut stack) = (cluster.clone(), question.stack.clone());
         if let Some(calibration) = &question.calibration {
             calibration.apply(&mut cluster, &mut stack);
         }
         let mut training = Self { question, mode, cluster, stack, updates: Vec::new(), refined: Vec::new() };
-        training.updates = training.first()?;
+        training.updates = training.first(stop)?;
         Ok(training)
     }
 
-    fn first(&self) -> Result<Vec<Update>, PlannerError> {
+    fn first(&self, stop: Stop) -> Result<Vec<Update>, PlannerError> {
         let costs = CachedCosts::new(&self.cluster);
         let asked = self.all();
         let answers: Vec<Result<_, PlannerError>> =
-            asked.par_iter().map(|asked| self.answer(*asked, Effort::Quick, &costs)).collect();
+            asked.par_iter().map(|asked| self.answer(*asked, Effort::Quick, &costs, stop)).collect();
         let answers = answers.into_iter().collect::<Result<Vec<Answer>, PlannerError>>()?;
         let fit: Vec<Update> = answers.iter().flat_map(|answer| answer.fit.clone()).collect();
         if !fit.is_empty() {
@@ -122,7 +127,7 @@ impl<'a> Training<'a> {
         let least = answers.iter().zip(&asked).min_by(|one, other| one.0.short.total_cmp(&other.0.short));
         match least {
             Some((answer, asked)) if closest.is_empty() => {
-                self.with_more_memory(*asked, answer.short, &costs)
+                self.with_more_memory(*asked, answer.short, &costs, stop)
             }
             _ => Ok(closest),
         }
@@ -132,12 +137,12 @@ impl<'a> Training<'a> {
     ///
     /// # Errors
     /// As `new`.
-    pub fn refine(&mut self, update: usize) -> Result<bool, PlannerError> {
+    pub fn refine(&mut self, update: usize, stop: Stop) -> Result<bool, PlannerError> {
         let asked = self.updates[update].asked;
         if self.refined.contains(&asked) {
             return Ok(false);
         }
-        let answer = self.answer(asked, Effort::Whole, &CachedCosts::new(&self.cluster))?;
+        let answer = self.answer(asked, Effort::Whole, &CachedCosts::new(&self.cluster), stop)?;
         self.updates.extend(answer.fit);
         self.refined.push(asked);
         Ok(true)
@@ -176,6 +181,21 @@ impl<'a> Training<'a> {
         [Some(optimizer), whole].into_iter().flatten().collect()
     }
 
+    /// The planner's answer; a quick one has one stage on each rank.
+    fn planned(
+        &self,
+        asked: &Asked,
+        held: Bytes,
+        cluster: &Cluster,
+        effort: Effort,
+        costs: &CachedCosts,
+        stop: Stop,
+    ) -> Result<PartAnswer, PlannerError> {
+        let mut question = self.question(asked, held, cluster);
+        question.pins.virtual_stages = (effort == Effort::Quick).then_some(1);
+        plan_part(&question, effort, costs.clone(), stop)
+    }
+
     fn question(&self, asked: &Asked, held: Bytes, cluster: &Cluster) -> Question {
         let EqualSamples { sequence, micro_batch, microbatches } = asked.samples;
         let pins = &self.question.pins;
@@ -203,11 +223,17 @@ impl<'a> Training<'a> {
         }
     }
 
-    fn answer(&self, asked: Asked, effort: Effort, costs: &CachedCosts) -> Result<Answer, PlannerError> {
+    fn answer(
+        &self,
+        asked: Asked,
+        effort: Effort,
+        costs: &CachedCosts,
+        stop: Stop,
+    ) -> Result<Answer, PlannerError> {
         let mut held = Bytes::ZERO;
         let mut answer = Answer { fit: Vec::new(), closest: Vec::new(), short: f64::INFINITY };
         for _ in 0..ROUNDS {
-            match plan_part(&self.question(&asked, held, &self.cluster), effort, costs.clone()) {
+            match self.planned(&asked, held, &self.cluster, effort, costs, stop) {
                 Ok(PartAnswer::Plans(plans)) => answer.closest = self.timed(asked, held, plans),
                 Ok(PartAnswer::Short(short)) => {
                     answer.short = short;
@@ -240,15 +266,16 @@ impl<'a> Training<'a> {
         asked: Asked,
         mut short: f64,
         costs: &CachedCosts,
+        stop: Stop,
     ) -> Result<Vec<Update>, PlannerError> {
         let mut larger = self.cluster.clone();
         for _ in 0..ROUNDS {
-            if !short.is_finite() {
+            if stop() || !short.is_finite() {
                 break;
             }
             let memory = &mut larger.node.gpu.memory.value;
             *memory = *memory * short.max(GROWTH);
-            match plan_part(&self.question(&asked, Bytes::ZERO, &larger), Effort::Quick, costs.clone())? {
+            match self.planned(&asked, Bytes::ZERO, &larger, Effort::Quick, costs, stop)? {
                 PartAnswer::Plans(plans) => return Ok(self.timed(asked, Bytes::ZERO, plans)),
                 PartAnswer::Short(more) => short = more,
             }

@@ -6,7 +6,7 @@ use trainwright_spec::units::Seconds;
 
 /// When a search began, and when it ends.
 #[derive(Clone, Copy)]
-pub(super) struct Clock<'a> {
+pub(crate) struct Clock<'a> {
     began: Instant,
     limit: Limit,
     stop: Stop<'a>,

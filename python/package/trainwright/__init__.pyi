@@ -691,21 +691,21 @@ class ServeAnswer_ttft_ms(Record):
     p50: float
     p90: float
     p99: float
-    range_of_mean: list[float] | None
+    range_of_mean: None | list[float]
 
 class ServeAnswer_tpot_ms(Record):
-    mean: float | None
-    p50: float | None
-    p90: float | None
-    p99: float | None
-    range_of_mean: list[float] | None
+    mean: None | float
+    p50: None | float
+    p90: None | float
+    p99: None | float
+    range_of_mean: None | list[float]
 
 class ServeAnswer_e2e_latency_ms(Record):
     mean: float
     p50: float
     p90: float
     p99: float
-    range_of_mean: list[float] | None
+    range_of_mean: None | list[float]
 
 class ServeAnswer_measured_ttft_ms(Record):
     mean: float
@@ -1031,6 +1031,8 @@ class RlAnswer(Answer):
     reasons: list[str]
     tried: int
     fit: int
+    left_out: int  # not always there
+    unseen: int  # not always there
 
 class ReplayAnswer_mean_communication(Record):
     axis: str
@@ -1443,6 +1445,7 @@ def rl(
     engine_gpus: _One | None = ...,
     fewest: bool | None = ...,
     within: _One | None = ...,
+    time_limit: _One | None = ...,
     threads: int | None = None,
     progress: _Progress = None,
 ) -> RlAnswer: ...

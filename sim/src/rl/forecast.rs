@@ -73,13 +73,15 @@ impl RlForecast {
         self.phases.iter().filter(|part| part.phase == phase).map(|part| part.time).sum()
     }
 
-    /// The phase that decides the step's time: the longest on the line that ends last.
+    /// The phase that decides the step's time: the longest, of those on the line that ends last where lines run beside each other.
     pub fn limit(&self) -> &PhaseTime {
         let end = |lane: Lane| -> Seconds {
             self.phases.iter().filter(|part| part.lane == lane).map(|part| part.time).sum()
         };
         let lane = if end(Lane::Engine) > end(Lane::Training) { Lane::Engine } else { Lane::Training };
-        let on_it = self.phases.iter().filter(|part| part.lane == lane || part.lane == Lane::Both);
+        let in_turns = end(Lane::Engine) + end(Lane::Training) + end(Lane::Both) <= self.step * (1.0 + 1e-9);
+        let on_it =
+            self.phases.iter().filter(|part| in_turns || part.lane == lane || part.lane == Lane::Both);
         on_it.max_by(|one, other| one.time.get().total_cmp(&other.time.get())).expect("a step has phases")
     }
 

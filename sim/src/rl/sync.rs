@@ -3,6 +3,7 @@
 use crate::host::copy_time;
 use crate::network::collective_time;
 use trainwright_lower::memory::{RankMemory, plan_memory};
+use trainwright_spec::cluster::{Cluster, Shape};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::model::weights::Weight;
 use trainwright_spec::plan::Plan;
@@ -91,10 +92,13 @@ fn other_rank(plan: &RlPlan) -> usize {
 }
 
 /// The GPUs of training, and behind them those of generation.
-fn together(plan: &RlPlan) -> trainwright_spec::cluster::Cluster {
+fn together(plan: &RlPlan) -> Cluster {
     let mut all = plan.actor.cluster.clone();
     let node = all.node.gpus.value;
     all.nodes += plan.generation.gpus().div_ceil(node);
+    if let Shape::Torus(torus) = &mut all.fabric.shape {
+        *torus = torus.of_nodes(all.nodes, node);
+    }
     all
 }
 

@@ -1,5 +1,6 @@
 //! What is asked of an engine.
 
+use crate::mix::{self, mixed};
 use trainwright_spec::units::Seconds;
 
 /// A request.
@@ -55,15 +56,18 @@ impl Load {
         Load::Closed { clients, requests: (0..clients * rounds).map(request).collect() }
     }
 
-    /// So many requests at `rate` a second, with the exponential gaps of a Poisson process; the same in every run.
+    /// So many requests at `rate` a second, with the gaps of a Poisson process: the quantiles (i + ½) / n of the exponential
+    /// distribution, in an order as if drawn at random; the same in every run.
     pub fn at_rate(rate: f64, requests: usize, input: usize, output: usize) -> Self {
+        let mut order: Vec<usize> = (0..requests).collect();
+        order.sort_by_key(|index| mixed(mix::spread(*index as u64 + 1)));
         let mut arrival = Seconds::ZERO;
         let request = |index: usize| {
-            let drawn = ((index as f64 + 0.5) * 0.618_033_988_749_895).fract();
-            arrival += Seconds::new(-(1.0 - drawn).ln() / rate);
+            let quantile = (index as f64 + 0.5) / requests as f64;
+            arrival += Seconds::new(-(1.0 - quantile).ln() / rate);
             Request::new(arrival, input, output)
         };
-        Load::Open((0..requests).map(request).collect())
+        Load::Open(order.into_iter().map(request).collect())
     }
 
     /// These requests, the gaps between their arrivals stretched so that `rate` come a second.

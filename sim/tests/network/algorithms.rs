@@ -2,7 +2,7 @@
 
 use super::{CROSSING, START, call, close, four_nodes, sourced};
 use trainwright_sim::network::{
-    ALGORITHMS, Algorithm, Call, Direct, Nvls, NvlsTree, Placement, Protocol, Ring, Tree,
+    ALGORITHMS, Algorithm, Call, Direct, Nvls, NvlsTree, Placement, Protocol, Ring, Tree, collective_time,
 };
 use trainwright_spec::cluster::{Cluster, Generation};
 use trainwright_spec::collective::CollectiveKind::{
@@ -300,5 +300,21 @@ fn more_bytes_take_longer() {
             assert!(times.is_empty() || times.len() == 120, "{case}");
             assert!(times.is_sorted() && times.iter().all(|time| time.get().is_finite()), "{case}");
         }
+    }
+}
+
+#[test]
+fn parts_of_every_node_of_the_catalog_have_collectives() {
+    for name in trainwright_spec::catalog::names("nodes") {
+        let Ok(cluster) = Cluster::from_name(name) else { continue };
+        let mut before = Seconds::ZERO;
+        for gpus in (1..cluster.node.gpus.value).filter(|gpus| gpus.is_power_of_two()) {
+            let Some(part) = cluster.with_fewer_gpus(gpus) else { continue };
+            let ranks: Vec<usize> = (0..gpus).collect();
+            let time = collective_time(AllReduce, Bytes::new(1e6), &ranks, &part);
+            assert!(time >= before || gpus > 2, "{name}, {gpus} of its GPUs: {time:?}, {before:?}");
+            before = time;
+        }
+        assert_eq!(cluster.with_fewer_gpus(cluster.node.gpus.value), None, "{name}");
     }
 }

@@ -1,7 +1,7 @@
-//! Fewer nodes of a cluster.
+//! Fewer nodes of a cluster, or fewer GPUs of one.
 
 use super::check::check;
-use super::{Cluster, Fabric, Shape};
+use super::{Cluster, Fabric, Shape, Wiring};
 use crate::catalog::names;
 
 impl Cluster {
@@ -28,6 +28,33 @@ impl Cluster {
             None => self.name.clone(),
         };
         let part = Cluster { name, nodes, fabric: Fabric { shape, ..self.fabric.clone() }, ..self.clone() };
+        check(&part).is_ok().then_some(part)
+    }
+
+    /// The first GPUs of one of its nodes, fewer than all; `None` if there are nodes of several kinds, or if neither links
+    /// between pairs of GPUs nor PCIe join these.
+    pub fn with_fewer_gpus(&self, gpus: usize) -> Option<Cluster> {
+        let mut part = self.with_fewer_nodes(1)?;
+        if !(1..part.node.gpus.value).contains(&gpus) {
+            return None;
+        }
+        part.node.gpus.value = gpus;
+        if let Wiring::Pairs(pairs) = &mut part.node.interconnect.wiring {
+            pairs.links.retain(|[a, b, _]| *a.max(b) < gpus);
+            let mut joined = vec![0];
+            while let Some(next) =
+                pairs.links.iter().find_map(|[a, b, _]| match (joined.contains(a), joined.contains(b)) {
+                    (true, false) => Some(*b),
+                    (false, true) => Some(*a),
+                    _ => None,
+                })
+            {
+                joined.push(next);
+            }
+            if joined.len() < gpus && part.node.host.is_none() {
+                return None;
+            }
+        }
         check(&part).is_ok().then_some(part)
     }
 }
