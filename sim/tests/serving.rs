@@ -339,3 +339,34 @@ fn no_token_takes_less_than_memory_gives_its_weights() {
     let [plain, blocks] = ["fp8", "fp8_block"].map(|name| products[&format!("h100-80gb-sxm vllm-v1 {name}")]);
     assert!((blocks / plain - 1.0).abs() < 0.1, "{plain} {blocks}");
 }
+
+/// Gaps of a Poisson process: exponential, one independent of the next, so that what comes in a time varies as much as its mean.
+#[test]
+fn requests_at_a_rate_come_as_a_poisson_process() {
+    let load = Load::at_rate(20.0, 4000, 100, 10);
+    let arrivals: Vec<f64> = load.requests().iter().map(|request| request.arrival.get()).collect();
+    let gaps: Vec<f64> = arrivals.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+    assert!((mean * 20.0 - 1.0).abs() < 0.01, "{mean}");
+    let product = |lag: usize| {
+        let pairs = gaps.iter().zip(&gaps[lag..]);
+        pairs.map(|(one, other)| (one - mean) * (other - mean)).sum::<f64>() / (gaps.len() - lag) as f64
+    };
+    assert!((product(0) / mean.powi(2) - 1.0).abs() < 0.05, "{}", product(0));
+    for lag in 1..5 {
+        assert!((product(lag) / product(0)).abs() < 0.05, "lag {lag}: {}", product(lag) / product(0));
+    }
+    for window in [0.1, 0.5, 2.0] {
+        let mut counts = vec![0.0; (arrivals[arrivals.len() - 1] / window) as usize];
+        for arrival in &arrivals {
+            let at = (arrival / window) as usize;
+            if at < counts.len() {
+                counts[at] += 1.0;
+            }
+        }
+        let expected = 20.0 * window;
+        let spread = counts.iter().map(|count: &f64| (count - expected).powi(2)).sum::<f64>();
+        let over_mean = spread / counts.len() as f64 / expected;
+        assert!((0.75..1.25).contains(&over_mean), "{window} s: {over_mean}");
+    }
+}

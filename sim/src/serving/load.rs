@@ -57,17 +57,21 @@ impl Load {
     }
 
     /// So many requests at `rate` a second, with the gaps of a Poisson process: the quantiles (i + ½) / n of the exponential
-    /// distribution, in an order as if drawn at random; the same in every run.
+    /// distribution, in an order as if drawn at random; the same in every run, and about the same for more requests.
     pub fn at_rate(rate: f64, requests: usize, input: usize, output: usize) -> Self {
-        let mut order: Vec<usize> = (0..requests).collect();
-        order.sort_by_key(|index| mixed(mix::spread(*index as u64 + 1)));
-        let mut arrival = Seconds::ZERO;
-        let request = |index: usize| {
+        let mut by_quantile: Vec<usize> = (0..requests).collect();
+        by_quantile.sort_by_key(|request| mixed(mix::spread(*request as u64 + 1)));
+        let mut gaps = vec![Seconds::ZERO; requests];
+        for (index, request) in by_quantile.into_iter().enumerate() {
             let quantile = (index as f64 + 0.5) / requests as f64;
-            arrival += Seconds::new(-(1.0 - quantile).ln() / rate);
+            gaps[request] = Seconds::new(-(1.0 - quantile).ln() / rate);
+        }
+        let mut arrival = Seconds::ZERO;
+        let request = |gap: Seconds| {
+            arrival += gap;
             Request::new(arrival, input, output)
         };
-        Load::Open(order.into_iter().map(request).collect())
+        Load::Open(gaps.into_iter().map(request).collect())
     }
 
     /// These requests, the gaps between their arrivals stretched so that `rate` come a second.
