@@ -187,7 +187,7 @@ fn check_pins(
     if !training(tensor) {
         return Err(refuse("--tensor", tensor, allowed("training", 0)));
     }
-    if !training(tensor * pipeline) {
+    if !training(tensor.saturating_mul(pipeline)) {
         let times = if tensor > 1 { ", times --tensor," } else { "" };
         return Err(refuse(
             "--pipeline",
