@@ -174,7 +174,7 @@ pub fn parts(cluster: &Cluster) -> Vec<Cluster> {
     gpus.filter_map(|gpus| part_of(cluster, gpus)).collect()
 }
 
-/// So many GPUs of a cluster: a part of one node, or whole nodes.
+/// The first `gpus` GPUs of a cluster: a part of one node, or whole nodes.
 fn part_of(cluster: &Cluster, gpus: usize) -> Option<Cluster> {
     let node = cluster.node.gpus.value;
     if gpus.is_multiple_of(node) {

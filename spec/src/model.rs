@@ -310,6 +310,15 @@ impl Model {
         self.blocks.iter().map(|run| run.count).sum()
     }
 
+    /// The fewest experts of a block that has some; `None` in a dense model.
+    pub fn fewest_experts(&self) -> Option<usize> {
+        let counts = self.blocks.iter().filter_map(|run| match &run.block.mlp {
+            Mlp::Experts(experts) => Some(experts.count),
+            Mlp::Dense(_) => None,
+        });
+        counts.min()
+    }
+
     /// Every attention of every kind of block.
     pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
         self.blocks

@@ -99,7 +99,7 @@ pub struct RlArguments {
     /// With --fewest: what a step may take
     #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "fewest", allow_negative_numbers = true)]
     pub within: Option<Seconds>,
-    /// End after so many seconds with the best loops so far, which then depend on the machine's speed
+    /// End after this time with the best loops so far, which then depend on the machine's speed
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "fewest", allow_negative_numbers = true)]
     pub time_limit: Option<Seconds>,
     /// Print the answer as JSON

@@ -7,7 +7,7 @@ use crate::render::{json, rl as page};
 use crate::{inputs, output};
 use trainwright_planner::rl::{RlPins, RlQuestion, fewest_gpus, generation_gpus, parts, plan_rl};
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::model::{Mlp, Model};
+use trainwright_spec::model::Model;
 use trainwright_spec::rl::{Controller, Mode, ResponseLengths, RlJob};
 use trainwright_spec::serving::Engine;
 use trainwright_spec::stack::Stack;
@@ -204,11 +204,7 @@ fn check_pins(
             format!("{}, as a power of two", allowed("generation", 1)),
         ));
     }
-    let experts = model.blocks.iter().find_map(|run| match &run.block.mlp {
-        Mlp::Experts(experts) => Some(experts.count),
-        Mlp::Dense(_) => None,
-    });
-    match (arguments.expert, experts) {
+    match (arguments.expert, model.fewest_experts()) {
         (Some(ranks), None) if ranks > 1 => {
             Err(refuse("--expert", ranks, format!("{} has no experts", model.name)))
         }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use trainwright_sim::libraries::Operands;
 use trainwright_sim::serving::{Request, ServedRequest, mean_rate};
 use trainwright_spec::limits;
-use trainwright_spec::model::{Mask, Mlp, Model, Position};
+use trainwright_spec::model::{Mask, Model, Position};
 use trainwright_spec::units::Seconds;
 
 /// A row of a trace.
@@ -77,9 +77,8 @@ pub fn is_decoder(reference: &str, model: &Model) -> Result<(), CliError> {
 /// # Errors
 /// `--expert-weights` with its value.
 pub fn has_experts(weights: Option<Operands>, model: &Model) -> Result<(), CliError> {
-    let has = model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_)));
     match weights {
-        Some(weights) if !has => {
+        Some(weights) if model.fewest_experts().is_none() => {
             let allowed = format!("{} has no experts: give --weights alone", model.name);
             Err(refuse("--expert-weights", weights.name, allowed))
         }

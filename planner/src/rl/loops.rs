@@ -268,7 +268,7 @@ fn least_step(mode: Mode, generation: Seconds, training: Seconds) -> Seconds {
 }
 
 impl RlQuestion {
-    /// What the products of the passes over all samples take at the peak of so many GPUs.
+    /// What the products of the passes over all samples take at the peak of `gpus` GPUs.
     fn least_training(&self, cluster: &Cluster, gpus: usize) -> Seconds {
         let tokens: usize = self.job.sample_lengths().iter().sum();
         let update =

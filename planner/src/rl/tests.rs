@@ -141,6 +141,16 @@ fn more_tokens_in_a_microbatch_are_never_slower_and_never_needed() {
     assert!(steps.is_sorted_by(|less, more| more <= less), "{steps:?}");
 }
 
+#[test]
+fn the_answer_does_not_depend_on_the_number_of_threads() {
+    let question = question("llama-3.2-1b", "dgx-h100:1", "grpo");
+    let with = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        format!("{:?}", pool.install(|| plan_rl(&question, None).unwrap()))
+    };
+    assert_eq!(with(1), with(3));
+}
+
 /// The update of a loop is the step of `plan` for the same samples, microbatches and ranks.
 #[test]
 fn training_is_what_the_planner_answers() {

@@ -154,11 +154,12 @@ impl<'a> Training<'a> {
         let balance = self.question.controller.balance_in(self.mode);
         let longest = job.sample_lengths().into_iter().max().unwrap_or(1);
         let mut asked: Vec<Asked> = Vec::new();
+        let mut unit = SEQUENCE_UNIT;
+        while 2 * unit <= longest / ROUNDING {
+            unit *= 2;
+        }
         for data in divisors(self.cluster.gpus()) {
             for pack in packs(longest, self.question.pack) {
-                let rounding = longest / ROUNDING;
-                let unit = (SEQUENCE_UNIT..=rounding).rev().find(|unit| unit.is_power_of_two());
-                let unit = unit.unwrap_or(SEQUENCE_UNIT);
                 let samples = EqualSamples::of_updates(job, data, pack, balance, unit);
                 let known = |asked: &Asked| asked.data == data && asked.samples == samples;
                 if asked.iter().any(known) {

@@ -3,7 +3,7 @@
 use super::ServingQuestion;
 use trainwright_sim::serving::{MemoryUse, memory, policy};
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::model::{Mlp, Model};
+use trainwright_spec::model::Model;
 use trainwright_spec::serving::ServingPlan;
 
 /// Tokens of a step that are tried beside the engine's own: fewer cut prompts into more chunks, which lets single tokens wait less.
@@ -124,10 +124,7 @@ fn sizes(cluster: &Cluster) -> Vec<usize> {
 /// Tensor, pipeline, attention-data and expert ranks of an instance of this number of GPUs.
 fn degrees(model: &Model, cluster: &Cluster, gpus: usize) -> Vec<[usize; 4]> {
     let of_node = cluster.node.gpus.value;
-    let experts = model.blocks.iter().find_map(|run| match &run.block.mlp {
-        Mlp::Experts(experts) => Some(experts.count),
-        Mlp::Dense(_) => None,
-    });
+    let experts = model.fewest_experts();
     let mut found = Vec::new();
     let divisors = |of: usize| (1..=of).filter(move |divisor| of.is_multiple_of(*divisor));
     for tensor in divisors(gpus).filter(|tensor| *tensor <= of_node && model.shares_heads(*tensor)) {

@@ -132,7 +132,7 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
         summary: "GPUs that share the experts of a layer",
         possible: |given, draft| {
             let ranks = draft.mesh.stage_ranks();
-            let experts = divisors(fewest_experts(&given.question.model).unwrap_or(1));
+            let experts = divisors(given.question.model.fewest_experts().unwrap_or(1));
             experts.into_iter().filter(|expert| ranks.is_multiple_of(*expert)).collect()
         },
         tried: |given, _, expert| expert == 1 || !given.is_core(),
@@ -147,7 +147,7 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
         possible: |given, draft| {
             let (mesh, ranks) = (draft.mesh, draft.mesh.stage_ranks());
             let fits = |degree: &usize| ranks.is_multiple_of(degree * mesh.expert);
-            match fewest_experts(&given.question.model) {
+            match given.question.model.fewest_experts() {
                 Some(_) => divisors(ranks).into_iter().filter(fits).collect(),
                 None => vec![mesh.tensor],
             }
@@ -303,15 +303,6 @@ fn is_long(question: &Question) -> bool {
 
 /// Context schemes of two levels. Without an inner axis each does what a scheme of one level does.
 const HYBRIDS: [&str; 2] = ["hybrid", "hybrid-all-gather"];
-
-/// The fewest experts of a block that has some; `None` in a dense model.
-fn fewest_experts(model: &Model) -> Option<usize> {
-    let counts = model.blocks.iter().filter_map(|run| match &run.block.mlp {
-        Mlp::Experts(experts) => Some(experts.count),
-        Mlp::Dense(_) => None,
-    });
-    counts.min()
-}
 
 /// The fewest experts that a token visits in a block that has some; 0 in a dense model.
 fn fewest_visited(model: &Model) -> usize {

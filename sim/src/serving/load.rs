@@ -56,7 +56,7 @@ impl Load {
         Load::Closed { clients, requests: (0..clients * rounds).map(request).collect() }
     }
 
-    /// So many requests at `rate` a second, with the gaps of a Poisson process: the quantiles (i + ½) / n of the exponential
+    /// `requests` requests at `rate` a second, with the gaps of a Poisson process: the quantiles (i + ½) / n of the exponential
     /// distribution, in an order as if drawn at random; the same in every run, and about the same for more requests.
     pub fn at_rate(rate: f64, requests: usize, input: usize, output: usize) -> Self {
         let mut by_quantile: Vec<usize> = (0..requests).collect();

@@ -4,7 +4,6 @@ use super::super::RlQuestion;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
-use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 
 /// Recomputation of all blocks of a plan.
@@ -17,7 +16,7 @@ pub(super) fn even_layouts(question: &RlQuestion, cluster: &Cluster) -> Vec<Plan
     let node = cluster.node.gpus.value;
     let powers = |most: usize| (0..).map(|power| 1usize << power).take_while(move |ranks| *ranks <= most);
     let wanted = |pin: Option<usize>, ranks: usize| pin.is_none_or(|pin| pin == ranks);
-    let experts = expert_count(&question.model);
+    let experts = question.model.fewest_experts();
     let pins = &question.pins;
     let mut plans = Vec::new();
     for tensor in powers(node.min(gpus)).filter(|ranks| wanted(pins.tensor, *ranks)) {
@@ -89,11 +88,4 @@ fn training(
     }
     plan.check("").ok()?;
     Some(plan)
-}
-
-fn expert_count(model: &Model) -> Option<usize> {
-    model.blocks.iter().find_map(|run| match &run.block.mlp {
-        Mlp::Experts(experts) => Some(experts.count),
-        Mlp::Dense(_) => None,
-    })
 }
