@@ -8,6 +8,7 @@ use super::ranks::CarriedOut;
 use super::shape::StepShape;
 use crate::error::CliError;
 use trainwright_sim::serving::{Queue, StepSource, Work};
+use trainwright_spec::statistics::quantile;
 use trainwright_spec::units::Seconds;
 
 /// Sweeps of coordinate descent at most: it ends earlier where coefficients stand still.
@@ -15,6 +16,10 @@ const SWEEPS: usize = 20_000;
 
 /// Fits, each with the errors relative to what the one before expects; the first to what was measured.
 const REWEIGHTED: usize = 4;
+
+/// Errors are relative to this part of the median step's time at least: one step of next to no time would else weigh more than
+/// all others together.
+const LEAST_EXPECTED: f64 = 0.03;
 
 /// Expected times of steps.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,15 +40,18 @@ impl FittedSteps {
         let rows = knots(steps.iter().map(|step| step.shape.rows).collect());
         assert!(!rows.is_empty(), "a calibration has measured a step");
         let terms: Vec<Vec<f64>> = steps.iter().map(|step| terms(&rows, &step.shape)).collect();
-        let mut expected: Vec<f64> = steps.iter().map(|step| step.time.get()).collect();
+        let measured: Vec<f64> = steps.iter().map(|step| step.time.get()).collect();
+        let least = LEAST_EXPECTED * quantile(&measured, 0.5);
+        let bounded = |expected: f64| expected.max(least).max(f64::MIN_POSITIVE);
+        let mut expected: Vec<f64> = measured.iter().copied().map(bounded).collect();
         let mut coefficients = Vec::new();
         for _ in 0..REWEIGHTED {
-            let relative = terms.iter().zip(steps).zip(&expected).map(|((terms, step), expected)| {
-                (terms.iter().map(|term| term / expected).collect(), step.time.get() / expected)
+            let relative = terms.iter().zip(&measured).zip(&expected).map(|((terms, measured), expected)| {
+                (terms.iter().map(|term| term / expected).collect(), measured / expected)
             });
             let (rows, values): (Vec<Vec<f64>>, Vec<f64>) = relative.unzip();
             coefficients = non_negative(&rows, &values);
-            expected = terms.iter().map(|terms| sum_of_products(terms, &coefficients)).collect();
+            expected = terms.iter().map(|terms| bounded(sum_of_products(terms, &coefficients))).collect();
         }
         Self { rows, coefficients }
     }
@@ -170,6 +178,39 @@ mod tests {
         assert_eq!(knots(vec![4, 5]), [4, 5]);
         assert_eq!(knots(vec![4, 4]), [4]);
         assert_eq!(knots(Vec::new()), Vec::<usize>::new());
+    }
+
+    /// Whatever the noise, half of the steps are expected to take at least a third of what they took, and all together no
+    /// more than three times what all took.
+    #[test]
+    fn noise_never_makes_a_run_free() {
+        let shapes = [[1, 1, 1, 1], [1, 1, 0, 4], [2, 2, 2, 8], [4, 1, 1, 10], [4, 4, 4, 64], [12, 1, 1, 78]];
+        let mut state = 1_u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as f64 / f64::from(1_u32 << 31)
+        };
+        for case in 0..2_000 {
+            let steps = shapes.map(|counts| {
+                let exact = exact(shape(counts));
+                // One step in ten takes fifty times as long; one in twenty is too short for the clock.
+                let noise = match random() {
+                    part if part < 0.1 => 50.0,
+                    part if part < 0.15 => 0.0,
+                    _ => 0.5 + random(),
+                };
+                CarriedOut { time: exact.time * noise, ..exact }
+            });
+            let fitted = FittedSteps::new(&steps);
+            let seen = steps.iter().filter(|step| step.time > Seconds::ZERO);
+            let ratios: Vec<f64> = seen.map(|step| fitted.time(&step.shape) / step.time).collect();
+            let middle = quantile(&ratios, 0.5);
+            assert!(middle > 0.3, "{case}: {middle} {steps:?} {fitted:?}");
+            let took = |time: &dyn Fn(&CarriedOut) -> f64| steps.iter().map(time).sum::<f64>();
+            let (expected, measured) =
+                (took(&|step| fitted.time(&step.shape).get()), took(&|step| step.time.get()));
+            assert!(expected <= 3.0 * measured, "{case}: {expected} {measured} {steps:?} {fitted:?}");
+        }
     }
 
     #[test]
