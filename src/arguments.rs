@@ -3,6 +3,7 @@
 mod data;
 mod fleet;
 mod fleet_online;
+mod fleet_run;
 mod generate;
 mod kernel;
 mod load;
@@ -23,6 +24,7 @@ mod what_if;
 pub use data::DataArguments;
 pub use fleet::FleetArguments;
 pub use fleet_online::FleetOnlineArguments;
+pub use fleet_run::FleetRunArguments;
 pub use generate::{GenerateArguments, SampleArguments};
 pub use kernel::KernelArguments;
 pub use load::LoadArguments;
@@ -116,6 +118,8 @@ pub enum Command {
     Fleet(Box<FleetArguments>),
     /// Run jobs that arrive over time on one cluster under online policies, by measured speeds
     FleetOnline(Box<FleetOnlineArguments>),
+    /// Carry several trainings out on this machine's cores as scheduled, and compare with the forecast
+    FleetRun(FleetRunArguments),
     /// Forecast a step of reinforcement learning (GRPO, PPO and relatives), and find the layouts and GPUs of its phases
     Rl(Box<RlArguments>),
     /// Serve requests with a model on this machine's cores, scheduled as an inference engine does

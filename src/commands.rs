@@ -9,6 +9,7 @@ pub mod export;
 pub mod fit;
 pub mod fleet;
 pub mod fleet_online;
+pub mod fleet_run;
 pub mod generate;
 pub mod goodput;
 pub mod import;
@@ -60,6 +61,7 @@ pub fn run(command: Command) -> Result<Outcome, CliError> {
         Command::ServePlan(arguments) => serve_plan::run(&arguments),
         Command::Fleet(arguments) => fleet::run(&arguments),
         Command::FleetOnline(arguments) => fleet_online::run(&arguments),
+        Command::FleetRun(arguments) => fleet_run::run(&arguments),
         Command::Rl(arguments) => rl::run(&arguments),
         Command::ServeBench(arguments) => serve_bench::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),

@@ -9,6 +9,7 @@ pub mod launched;
 pub mod metrics;
 pub mod network;
 pub mod requests;
+pub mod runnable;
 pub mod trace;
 pub mod what_if;
 

@@ -12,6 +12,7 @@ mod arguments;
 mod calls;
 mod commands;
 mod error;
+mod fleet_run;
 mod inputs;
 mod library;
 mod logs;

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod fit;
 pub mod fleet;
 pub mod fleet_online;
+pub mod fleet_run;
 pub mod forecast;
 pub mod generation;
 pub mod goodput;

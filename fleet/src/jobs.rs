@@ -90,6 +90,8 @@ pub struct JobRow {
     pub max_gpus: Option<usize>,
     /// Jobs, or jobs with copies, that must have ended before it begins.
     pub after: Option<Vec<String>>,
+    /// Arguments of `run` where this machine carries it out, behind those of the defaults.
+    pub run: Option<Vec<String>>,
 }
 
 /// Why a file of jobs cannot be used.
@@ -157,6 +159,10 @@ impl JobRow {
             min_gpus: self.min_gpus.or(of.min_gpus),
             max_gpus: self.max_gpus.or(of.max_gpus),
             after: self.after.or(of.after),
+            run: match (of.run, self.run) {
+                (Some(first), Some(then)) => Some([first, then].concat()),
+                (one, other) => other.or(one),
+            },
         }
     }
 

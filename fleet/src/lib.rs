@@ -33,6 +33,7 @@
 
 pub mod bound;
 pub mod check;
+pub mod execute;
 mod gaps;
 pub mod heuristics;
 pub mod improve;

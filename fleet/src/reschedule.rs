@@ -48,6 +48,8 @@ struct Problem<'a> {
     restart: u64,
     /// Jobs that have not ended.
     jobs: Vec<usize>,
+    /// The order of jobs and their choices in an earlier schedule.
+    before: &'a [(usize, usize)],
 }
 
 /// Jobs, then a stand-in for each node that is down; its schedule; the nodes of those that cannot choose.
@@ -59,7 +61,8 @@ struct Found {
     stays: Vec<bool>,
 }
 
-/// The new schedule; `restart` is in seconds.
+/// The new schedule; `restart` is in seconds. `before` has the jobs of an earlier schedule in its order, each with its choice: the
+/// new one is no worse than what is left of it. It may be empty.
 ///
 /// # Errors
 /// A job that fits on no nodes that are up.
@@ -68,9 +71,10 @@ pub fn reschedule(
     objective: Objective,
     observed: &Observed,
     restart: u64,
+    before: &[(usize, usize)],
 ) -> Result<Rescheduled, FleetError> {
     let jobs: Vec<usize> = (0..old.jobs.len()).filter(|job| !observed.jobs[*job].has_ended).collect();
-    let problem = Problem { old, observed, objective, restart, jobs };
+    let problem = Problem { old, observed, objective, restart, jobs, before };
     problem.fits()?;
     let runs: Vec<bool> = problem.jobs.iter().map(|job| observed.jobs[*job].running.is_some()).collect();
     let all_stay = problem.search(runs.clone());
@@ -226,7 +230,8 @@ impl Problem<'_> {
             let ends = ends.map(|entry| (entry.job, entry.end, entry.choice_of(&instance).cost));
             self.objective.score_of(&instance, ends)
         };
-        let starts = starts(&instance, &first, &free).into_iter();
+        let starts =
+            starts(&instance, &first, &free).into_iter().chain(self.as_before(&instance, &first, &free));
         let scored = starts.map(|sequence| (score(&sequence), sequence));
         let best = scored.min_by(|one, other| one.0.compare(&other.0));
         let (mut value, mut best) = best.expect("there is a sequence for the longest duration");
@@ -259,6 +264,23 @@ impl Problem<'_> {
         let schedule = Schedule::with_gpus(&instance, place(&instance, &best, &nodes));
         assert_eq!(check(&instance, &schedule), Ok(()), "a new schedule keeps all rules");
         Found { instance, schedule, score: value, stays }
+    }
+
+    /// The sequence of the earlier schedule; `None` if it lacks a job, or the nodes that are up have no room for a choice.
+    fn as_before(&self, instance: &Instance, first: &[usize], free: &[usize]) -> Option<Sequence> {
+        let known = self.before.iter().filter_map(|(job, choice)| {
+            let place =
+                self.jobs.iter().position(|other| other == job).filter(|place| free.contains(place))?;
+            Some((place, &self.old.jobs[*job].choices[*choice]))
+        });
+        let known: Vec<(usize, &Choice)> = known.collect();
+        let mut choices = vec![0; instance.jobs.len()];
+        for (place, choice) in &known {
+            let is_same = |of: &Choice| of.kind == choice.kind && of.gpus == choice.gpus;
+            choices[*place] = instance.jobs[*place].choices.iter().position(is_same)?;
+        }
+        let order = first.iter().copied().chain(known.iter().map(|(place, _)| *place)).collect();
+        (known.len() == free.len()).then_some(Sequence { order, choices })
     }
 
     /// The jobs alone, each with the choice that it has in each schedule, and these schedules.

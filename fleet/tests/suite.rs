@@ -1,5 +1,6 @@
 //! The tests of fleets, as one program.
 
+mod execute;
 mod exhaustive;
 mod large;
 #[path = "../../tests/common/long.rs"]

@@ -60,12 +60,17 @@ pub struct FleetArguments {
 impl FleetArguments {
     /// What is to be least.
     pub fn objective(&self) -> Objective {
-        let of_name = Objective::ALL.iter().find(|(name, _)| *name == self.objective);
-        of_name.map_or(Objective::Makespan, |(_, objective)| *objective)
+        objective(&self.objective)
     }
 }
 
-fn objectives() -> PossibleValuesParser {
+/// The objective of a name that the parser has accepted.
+pub(super) fn objective(given: &str) -> Objective {
+    let of_name = Objective::ALL.iter().find(|(name, _)| *name == given);
+    of_name.map_or(Objective::Makespan, |(_, objective)| *objective)
+}
+
+pub(super) fn objectives() -> PossibleValuesParser {
     PossibleValuesParser::new(Objective::ALL.map(|(name, _)| name))
 }
 

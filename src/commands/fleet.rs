@@ -69,7 +69,7 @@ fn again(fleet: &mut Fleet, path: &str, arguments: &FleetArguments) -> Result<(A
     let observed = observed::read(&inputs::text(Some("--observed"), path)?, &fleet.instance);
     let observed =
         observed.map_err(|reason| CliError::NoAnswer { reason: format!("--observed: {path}: {reason}") })?;
-    let new = reschedule(&fleet.instance, arguments.objective(), &observed, arguments.restart)?;
+    let new = reschedule(&fleet.instance, arguments.objective(), &observed, arguments.restart, &[])?;
     fleet.groups = new.jobs.iter().map(|job| fleet.groups[*job]).collect();
     fleet.instance = new.instance;
     fleet.plans.clear();
@@ -173,7 +173,7 @@ fn of_part(script: &str) -> String {
 }
 
 /// A job's name as that of a file; with its number where another job's would be the same.
-fn file_name(instance: &Instance, job: usize) -> String {
+pub fn file_name(instance: &Instance, job: usize) -> String {
     let plain = |job: usize| {
         let other = |letter: char| !letter.is_ascii_alphanumeric() && letter != '-' && letter != '_';
         instance.jobs[job].name.replace(other, "-")

@@ -5,6 +5,8 @@ mod expected;
 mod supervised;
 mod supervisor;
 
+pub use supervised::ATTEMPT;
+
 use crate::arguments::{
     AttentionChoice, OptimizerArguments, RunArguments, SampleArguments, Switch, TransportChoice,
 };

@@ -182,8 +182,13 @@ fn machine(arguments: &ValidateArguments, plan: &Plan) -> Result<Calibrated, Cli
 
 /// This machine as `calibrate` measured it.
 pub(super) fn profile(folder: &str, plan: &Plan) -> Result<Cluster, CliError> {
+    profile_of(folder, threads(plan.mesh.ranks()))
+}
+
+/// The same for ranks of that many threads.
+pub(crate) fn profile_of(folder: &str, threads: usize) -> Result<Cluster, CliError> {
     let path = |name: &str| Path::new(folder).join(name).display().to_string();
-    let named = path(&cluster_file(threads(plan.mesh.ranks())));
+    let named = path(&cluster_file(threads));
     let text = inputs::text(Some("--profile"), &named)?;
     let refuse = |error| CliError::of_input(Some("--profile"), error);
     let cluster = Cluster::from_toml(&text, &named).map_err(refuse)?;

@@ -50,17 +50,8 @@ pub fn fleet(arguments: &FleetArguments) -> Result<Fleet, CliError> {
         .iter()
         .map(|of| NodeKind { name: of.node.name.clone(), nodes: of.nodes, gpus: of.node.gpus.value })
         .collect();
-    let waiting = |job: &NamedJob, choices: Vec<Choice>| FleetJob {
-        name: job.name.clone(),
-        choices,
-        release: (3600.0 * job.row.earliest_h.unwrap_or(0.0)).ceil() as u64,
-        deadline: job.row.deadline_h.map(|hours| (3600.0 * hours) as u64),
-        weight: job.row.weight.unwrap_or(1.0),
-        after: job.after.clone(),
-    };
     let contiguous = !arguments.any_nodes;
-    let empty =
-        Instance { kinds, jobs: jobs.iter().map(|job| waiting(job, Vec::new())).collect(), contiguous };
+    let empty = Instance { kinds, jobs: jobs.iter().map(waiting).collect(), contiguous };
     // Before minutes are spent on plans.
     empty.sorted()?;
     let table = match &file.throughputs {
@@ -96,11 +87,24 @@ pub fn fleet(arguments: &FleetArguments) -> Result<Fleet, CliError> {
     Ok(fleet)
 }
 
+/// A job without a way to run yet.
+pub fn waiting(job: &NamedJob) -> FleetJob {
+    FleetJob {
+        name: job.name.clone(),
+        choices: Vec::new(),
+        release: (3600.0 * job.row.earliest_h.unwrap_or(0.0)).ceil() as u64,
+        deadline: job.row.deadline_h.map(|hours| (3600.0 * hours) as u64),
+        weight: job.row.weight.unwrap_or(1.0),
+        after: job.after.clone(),
+    }
+}
+
 fn no_answer(reason: String) -> CliError {
     CliError::NoAnswer { reason }
 }
 
-fn bad(path: &str, job: &NamedJob, key: &str, what: impl std::fmt::Display) -> CliError {
+/// A key of a job with what is wrong with it.
+pub fn bad(path: &str, job: &NamedJob, key: &str, what: impl std::fmt::Display) -> CliError {
     no_answer(format!("{path}: job `{}`: `{key}`: {what}", job.name))
 }
 
@@ -155,7 +159,7 @@ fn planned(
     let mut reason = format!("min_gpus and max_gpus leave no number of GPUs that {} has", fleet.cluster.name);
     let mut group = String::new();
     for (kind, cluster) in clusters.iter().enumerate() {
-        let question = question(path, job, cluster, arguments)?;
+        let question = question(path, job, cluster, arguments.calibration.as_deref())?;
         let Question { model, stack, job: of, .. } = &question;
         group = format!("{} {} {:?}", model.name, stack.name, of.precision);
         let steps = job.row.step_count(of.tokens() as f64).unwrap_or(1.0);
@@ -189,12 +193,15 @@ fn quantile(spread: &[f64], fraction: f64) -> f64 {
     spread.get(place.min(spread.len().saturating_sub(1))).copied().unwrap_or(1.0)
 }
 
-/// What the planner is asked for a job on nodes of one kind.
-fn question(
+/// What the planner is asked for a job on nodes of one kind, with the calibration that was given.
+///
+/// # Errors
+/// The first key that is missing or makes no sense.
+pub fn question(
     path: &str,
     job: &NamedJob,
     cluster: &Cluster,
-    arguments: &FleetArguments,
+    calibration: Option<&str>,
 ) -> Result<Question, CliError> {
     let row = &job.row;
     let missing = |key: &str| bad(path, job, key, "it is missing");
@@ -235,9 +242,8 @@ fn question(
         pins: Pins::default(),
         risk: Risk { residuals: Arc::default(), ..Risk::default() },
     };
-    let given = arguments.calibration.as_deref();
-    calibration::calibrate(given, &mut question.cluster, &mut question.stack)?;
-    question.risk.residuals = calibration::of(given, &question.cluster)?.residuals;
+    calibration::calibrate(calibration, &mut question.cluster, &mut question.stack)?;
+    question.risk.residuals = calibration::of(calibration, &question.cluster)?.residuals;
     Ok(question)
 }
 

@@ -5,8 +5,8 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 use serde_json::{Map, Value, json};
 
 /// Commands that train, measure, serve or look around on this machine, and those of a shell: they need a process of their own.
-const PROCESSES: [&str; 8] =
-    ["run", "generate", "calibrate", "validate", "serve-bench", "doctor", "completions", "man"];
+const PROCESSES: [&str; 9] =
+    ["run", "generate", "calibrate", "validate", "fleet-run", "serve-bench", "doctor", "completions", "man"];
 
 /// The commands that the library answers.
 pub fn commands() -> Vec<String> {

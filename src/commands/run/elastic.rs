@@ -7,6 +7,7 @@
 use crate::arguments::RunArguments;
 use crate::error::{CliError, refuse};
 use crate::inputs::calibration;
+use crate::inputs::runnable::{self, STACK, runnable};
 use crate::output;
 use crate::render::words;
 use std::collections::BTreeSet;
@@ -15,13 +16,9 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use trainwright_executor::DeviceKind;
 use trainwright_fleet::part::part;
-use trainwright_planner::{Breadth, Pins, Question, Ranked, Risk, Verdict, plan};
+use trainwright_planner::{Pins, Question, Ranked, Risk};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::stack::Stack;
-
-/// The stack that is the executor: its plans are those that can be run.
-const STACK: &str = "trainwright";
 
 /// The ranks of a run on this machine, and their plan.
 pub struct Crew {
@@ -143,20 +140,13 @@ fn planned(first: &Plan, device: DeviceKind, gpus: usize) -> Option<Ranked> {
     let cluster = part(&first.cluster, gpus)?;
     let stack = match first.stack.name.as_str() {
         STACK => first.stack.clone(),
-        _ => Stack::from_name(STACK).expect("the executor's stack is in the catalog"),
+        _ => runnable::stack(),
     };
     let residuals =
         calibration::of(None, &cluster).map(|calibration| calibration.residuals).unwrap_or_default();
     let risk = Risk { residuals, ..Risk::default() };
     let (model, job) = (first.model.clone(), first.job.clone());
-    let mut question = Question { model, cluster, job, stack, pins: Pins::default(), risk };
-    // What the planner tries by itself may have parts that the executor does not run; the core has none for most models.
-    [Breadth::Auto, Breadth::Core].into_iter().find_map(|breadth| {
-        question.pins.breadth = breadth;
-        // No legal plan, or none that fits.
-        let Ok(Verdict::Found(found)) = plan(&question, &|_progress| {}) else { return None };
-        found.ranked.into_iter().find(|ranked| device.check(&ranked.plan).is_ok())
-    })
+    runnable(Question { model, cluster, job, stack, pins: Pins::default(), risk }, device)
 }
 
 #[cfg(test)]

@@ -1,0 +1,95 @@
+//! `fleet-run`: several trainings on this machine's cores, as scheduled, beside their forecast.
+
+use super::fleet::file_name;
+use crate::arguments::FleetRunArguments;
+use crate::error::{CliError, Outcome};
+use crate::fleet_run::{LOG, Prepared, Processes, Task, prepare};
+use crate::render::{fleet_run as page, json};
+use crate::{inputs, output};
+use std::path::Path;
+use trainwright_fleet::execute::{Again, carry_out, pieces, simulate};
+use trainwright_fleet::{Effort, observed, solve};
+use trainwright_pictures::gantt::{gantt_png, gantt_svg};
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad input, a folder that cannot be used, and processes that cannot be started. A job that fails is an answer.
+pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
+    let files = [("--svg", &arguments.svg), ("--png", &arguments.png)];
+    let alone = output::stdout_is_taken(&files, arguments.json)?;
+    let prepared = prepare(arguments)?;
+    let (instance, objective) = (&prepared.instance, arguments.objective());
+    let mut log = log(arguments, &prepared)?;
+    let answer = solve(instance, objective, Effort::default())?;
+    let again = Again { restart: arguments.restart, retries: arguments.retries };
+    let expected = simulate(instance, objective, &answer.schedule, again);
+    let plan_of = |job: usize, cores: usize| {
+        let (file, step) = &prepared.plans[&(job, cores)];
+        let every = (arguments.save_interval as f64 / step.get()).round().clamp(1.0, 1e9);
+        (file.clone(), every as usize)
+    };
+    let mut processes =
+        Processes::new(&arguments.out, tasks(arguments, &prepared, &log), last_time(&log), &plan_of)?;
+    let carried = carry_out((instance, objective), &answer.schedule, again, &mut log, &mut processes)?;
+    drop(processes);
+    let page = page::Page {
+        prepared: &prepared,
+        objective,
+        scheduled: answer.schedule.makespan(),
+        is_proved: answer.is_proved(),
+        expected: &expected,
+        measured: &pieces(&log, instance),
+        carried: &carried,
+    };
+    output::save_given("--svg", &arguments.svg, || gantt_svg(&page.picture()))?;
+    output::save_given("--png", &arguments.png, || gantt_png(&page.picture()))?;
+    if arguments.json {
+        output::print(&json::print(&page.json()))?;
+    } else if !alone {
+        output::print(&page.text())?;
+    }
+    Ok(match (carried.is_interrupted, carried.failed.is_empty()) {
+        (true, _) => Outcome::Interrupted,
+        (false, false) => Outcome::Failure,
+        (false, true) => Outcome::Done,
+    })
+}
+
+/// The log of earlier calls, without a line that was not written to its end.
+fn log(arguments: &FleetRunArguments, prepared: &Prepared) -> Result<String, CliError> {
+    let path = Path::new(&arguments.out).join(LOG);
+    if !path.exists() {
+        return Ok(String::new());
+    }
+    let path = path.display().to_string();
+    let text = inputs::text(Some("--out"), &path)?;
+    let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+    if whole.len() < text.len() {
+        output::save("--out", &path, whole)?;
+    }
+    if !whole.is_empty() {
+        let known = observed::read(whole, &prepared.instance);
+        known.map_err(|reason| CliError::NoAnswer { reason: format!("{path}: {reason}") })?;
+    }
+    Ok(whole.into())
+}
+
+/// The time of a log's last line, in seconds.
+fn last_time(log: &str) -> f64 {
+    let last = log.lines().next_back().and_then(|line| line.split(',').next());
+    last.and_then(|time| time.parse().ok()).unwrap_or(0.0)
+}
+
+fn tasks(arguments: &FleetRunArguments, prepared: &Prepared, log: &str) -> Vec<Task> {
+    let instance = &prepared.instance;
+    let before = pieces(log, instance);
+    let task = |job: usize| Task {
+        name: instance.jobs[job].name.clone(),
+        folder: Path::new(&arguments.out).join(file_name(instance, job)),
+        steps: prepared.steps[job],
+        arguments: prepared.arguments[job].clone(),
+        attempts: before.iter().filter(|piece| piece.job == job).count(),
+    };
+    (0..instance.jobs.len()).map(task).collect()
+}

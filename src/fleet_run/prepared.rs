@@ -1,0 +1,307 @@
+//! The jobs of a file with a plan for each number of cores, and what a step takes on this machine.
+
+use crate::arguments::{Arguments, FleetRunArguments};
+use crate::commands::calibrate::remark_refused;
+use crate::commands::validate::profile_of;
+use crate::error::{CliError, refuse};
+use crate::inputs::fleet::{bad, question, waiting};
+use crate::inputs::{self, runnable};
+use crate::output;
+use crate::progress::Bar;
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use trainwright_executor::{DEVICES, Grid, Measuring, Over, calibrate, on_machine};
+use trainwright_fleet::instance::{Choice, FleetError, Instance, NodeKind};
+use trainwright_fleet::jobs::{NamedJob, read};
+use trainwright_fleet::options::{choice, gpu_counts, words};
+use trainwright_fleet::part::part;
+use trainwright_planner::Question;
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::forecast;
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::Seconds;
+
+/// The table of plans and their forecasts in a fleet's folder.
+const TABLE: &str = "choices.csv";
+/// The folder of plans in it.
+const PLANS: &str = "plans";
+/// Arguments of `run` that a fleet gives itself.
+const OWN: [&str; 14] = [
+    "--steps",
+    "--save",
+    "--save-every",
+    "--resume",
+    "--metrics",
+    "--threads",
+    "--launch",
+    "--elastic",
+    "--restarts",
+    "--transport",
+    "--profile",
+    "--json",
+    "--device",
+    "--quiet",
+];
+
+/// Jobs that can be scheduled on this machine.
+pub struct Prepared {
+    /// The machine as one node, its jobs, and their choices.
+    pub instance: Instance,
+    /// The last step of each job.
+    pub steps: Vec<usize>,
+    /// The arguments of each job's `run`.
+    pub arguments: Vec<Vec<String>>,
+    /// For each job and number of cores the plan's file and a step's time.
+    pub plans: BTreeMap<(usize, usize), (String, Seconds)>,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Row {
+    job: String,
+    cores: usize,
+    step_s: f64,
+    plan: String,
+}
+
+/// Reads the jobs, plans those that the folder has no plans of, and measures what their steps take.
+///
+/// # Errors
+/// The first fault of a file, a job that never fits, and a machine that cannot be measured.
+pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
+    let path = &arguments.jobs;
+    let (file, jobs) = read(&inputs::text(None, path)?, path)?;
+    if let Some(table) = &file.throughputs {
+        let reason = format!("{path}: `throughputs` is {table:?}; speeds are measured here: leave it out");
+        return Err(CliError::NoAnswer { reason });
+    }
+    let machine = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let cores = arguments.cores.map_or(machine, NonZeroUsize::get);
+    if cores > machine {
+        let many = if machine == 1 { "" } else { "s" };
+        return Err(refuse("--cores", cores, format!("this machine has {machine} core{many}")));
+    }
+    let kinds = vec![NodeKind { name: "this machine".into(), nodes: 1, gpus: cores }];
+    let mut instance = Instance { kinds, jobs: jobs.iter().map(waiting).collect(), contiguous: true };
+    instance.sorted()?;
+    for job in &jobs {
+        check(path, job)?;
+    }
+    let names: Vec<String> =
+        (0..jobs.len()).map(|job| crate::commands::fleet::file_name(&instance, job)).collect();
+    let mut found =
+        Found { folder: &arguments.out, names: &names, known: known(&arguments.out)?, rows: Vec::new() };
+    let mut asked: Vec<(usize, usize, Question)> = Vec::new();
+    let mut planning = None;
+    for (index, job) in jobs.iter().enumerate() {
+        let given = gpu_counts(1, cores).into_iter().filter(|cores| {
+            (job.row.min_gpus.unwrap_or(1)..=job.row.max_gpus.unwrap_or(usize::MAX)).contains(cores)
+        });
+        let given: Vec<usize> = given.collect();
+        if given.is_empty() {
+            let reason =
+                format!("min_gpus and max_gpus leave no number of cores that there are: 1, 2, 4 … {cores}");
+            return Err(FleetError::NeverFits { job: job.name.clone(), reason }.into());
+        }
+        for cores in given {
+            if found.has(path, (index, job), cores)? {
+                continue;
+            }
+            let machine = match &planning {
+                Some(machine) => machine,
+                None => planning.insert(planning_machine(arguments, machine)?),
+            };
+            asked.extend(ask(path, job, machine, cores)?.map(|question| (index, cores, question)));
+        }
+    }
+    let planned = plans(asked);
+    for ((index, cores, plan), step) in planned.iter().zip(step_times(&planned, machine)?) {
+        found.add((*index, &jobs[*index].name, *cores), plan, step)?;
+    }
+    found.save()?;
+    let mut choices = BTreeMap::new();
+    let mut steps = Vec::new();
+    for (index, job) in jobs.iter().enumerate() {
+        let of_job: Vec<&(usize, usize, String, Row)> =
+            found.rows.iter().filter(|(of, ..)| *of == index).collect();
+        let Some((_, _, file, _)) = of_job.first() else {
+            let reason = "the planner has no plan for it that the executor runs on these cores".to_string();
+            return Err(FleetError::NeverFits { job: job.name.clone(), reason }.into());
+        };
+        let tokens = inputs::plan(file, &[], None)?.job.tokens() as f64;
+        let count = job.row.step_count(tokens).unwrap_or(1.0).ceil();
+        steps.push(count as usize);
+        for (_, cores, file, row) in of_job {
+            let step = Seconds::new(row.step_s);
+            let of = choice(0, *cores, (step, count), None);
+            instance.jobs[index].choices.push(Choice { plan: row.plan.clone(), ..of });
+            choices.insert((index, *cores), (file.clone(), step));
+        }
+    }
+    let arguments = jobs.iter().map(|job| job.row.run.clone().unwrap_or_default()).collect();
+    Ok(Prepared { instance: instance.without_dominated(), steps, arguments, plans: choices })
+}
+
+/// Refuses arguments of `run` that it does not know, or that a fleet gives itself.
+fn check(path: &str, job: &NamedJob) -> Result<(), CliError> {
+    let given = job.row.run.as_deref().unwrap_or_default();
+    for word in given {
+        let name = word.split('=').next().unwrap_or(word);
+        if OWN.contains(&name) || word == "-" {
+            return Err(bad(path, job, "run", format!("`{word}`; a fleet says this itself: leave it out")));
+        }
+    }
+    let words = ["trainwright", "run", "plan.toml"].into_iter().chain(given.iter().map(String::as_str));
+    match Arguments::try_parse_from(words) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(bad(path, job, "run", CliError::Usage(error).line())),
+    }
+}
+
+/// What the folder has of earlier calls, and what is found now.
+struct Found<'a> {
+    folder: &'a str,
+    names: &'a [String],
+    known: Vec<Row>,
+    /// Job, cores, the plan's file, and the row.
+    rows: Vec<(usize, usize, String, Row)>,
+}
+
+impl Found<'_> {
+    fn file(&self, job: usize, cores: usize) -> String {
+        format!("{}/{PLANS}/{}-{cores}.toml", self.folder.trim_end_matches('/'), self.names[job])
+    }
+
+    /// Takes what the folder has of a job on some cores; false if it has nothing.
+    fn has(&mut self, path: &str, (index, job): (usize, &NamedJob), cores: usize) -> Result<bool, CliError> {
+        let row = self.known.iter().find(|row| row.job == job.name && row.cores == cores).cloned();
+        let Some(row) = row else { return Ok(false) };
+        let file = self.file(index, cores);
+        let plan = inputs::plan(&file, &[], None)?;
+        let asked = question(path, job, &plan.cluster, Some("none"))?;
+        if (&plan.model, &plan.job) != (&asked.model, &asked.job) {
+            let what = format!("{file} was made for another model or batch: name another folder");
+            return Err(bad(path, job, "name", what));
+        }
+        self.rows.push((index, cores, file, row));
+        Ok(true)
+    }
+
+    /// Keeps a new plan, without the ops that were measured for the planner.
+    fn add(
+        &mut self,
+        (job, name, cores): (usize, &str, usize),
+        plan: &Plan,
+        step: Seconds,
+    ) -> Result<(), CliError> {
+        let file = self.file(job, cores);
+        let folder = format!("{}/{PLANS}", self.folder.trim_end_matches('/'));
+        output::save_in(
+            "--out",
+            &folder,
+            &format!("{}-{cores}.toml", self.names[job]),
+            without_ops(plan).to_toml(),
+        )?;
+        let row =
+            Row { job: name.into(), cores, step_s: step.get(), plan: words(plan).replace("GPU", "core") };
+        self.known.push(row.clone());
+        self.rows.push((job, cores, file, row));
+        Ok(())
+    }
+
+    fn save(&self) -> Result<(), CliError> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        for row in &self.known {
+            writer.serialize(row).expect("a row can be written to memory");
+        }
+        let bytes = writer.into_inner().expect("memory can be written to");
+        output::save_in("--out", self.folder, TABLE, bytes)
+    }
+}
+
+fn without_ops(plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    plan.cluster.node.gpu.profile = None;
+    plan
+}
+
+/// The table of an earlier call.
+fn known(folder: &str) -> Result<Vec<Row>, CliError> {
+    let path = Path::new(folder).join(TABLE);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let path = path.display().to_string();
+    let text = inputs::text(Some("--out"), &path)?;
+    let rows: Result<Vec<Row>, csv::Error> =
+        csv::Reader::from_reader(text.as_bytes()).deserialize().collect();
+    rows.map_err(|error| CliError::NoAnswer {
+        reason: format!("{path}: {}", error.to_string().replace('\n', " ")),
+    })
+}
+
+/// This machine as the planner needs it, with a thread for each rank.
+fn planning_machine(arguments: &FleetRunArguments, cores: usize) -> Result<Cluster, CliError> {
+    if let Some(folder) = &arguments.profile {
+        return profile_of(folder, 1);
+    }
+    output::remark("measuring this machine; `calibrate` does so once, and `--profile` names its folder");
+    let bar = Bar::new();
+    let measuring = Measuring { ranks: cores, over: Over::Threads, grid: Grid::Machine, plans: &[] };
+    Ok(calibrate(measuring, &mut |done, of| bar.runs(done, of))?.cluster)
+}
+
+/// What the planner is asked; `None` if no such part of the machine can be described.
+fn ask(path: &str, job: &NamedJob, machine: &Cluster, cores: usize) -> Result<Option<Question>, CliError> {
+    let Some(cluster) = part(machine, cores) else { return Ok(None) };
+    let question = question(path, job, &cluster, Some("none"))?;
+    Ok(Some(Question { stack: runnable::stack(), ..question }))
+}
+
+/// The plan of each question that has one, with its job and cores. Jobs of a sweep ask the same.
+fn plans(asked: Vec<(usize, usize, Question)>) -> Vec<(usize, usize, Plan)> {
+    let bar = Bar::new();
+    let mut answers: Vec<(Question, Option<Plan>)> = Vec::new();
+    let count = asked.len();
+    let mut planned = Vec::new();
+    for (index, (job, cores, question)) in asked.into_iter().enumerate() {
+        bar.show("plans of jobs", index, count);
+        let plan = match answers.iter().find(|(other, _)| *other == question) {
+            Some((_, plan)) => plan.clone(),
+            None => {
+                let found = runnable::runnable(question.clone(), DEVICES[0]).map(|ranked| ranked.plan);
+                answers.push((question, found.clone()));
+                found
+            }
+        };
+        planned.extend(plan.map(|plan| (job, cores, plan)));
+    }
+    planned
+}
+
+/// What a step of each plan takes here while all cores do the same: its ops are measured in short runs.
+fn step_times(plans: &[(usize, usize, Plan)], cores: usize) -> Result<Vec<Seconds>, CliError> {
+    if plans.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut distinct: Vec<Plan> = Vec::new();
+    for (_, _, plan) in plans {
+        if !distinct.contains(plan) {
+            distinct.push(plan.clone());
+        }
+    }
+    let bar = Bar::new();
+    let measuring = Measuring { ranks: cores, over: Over::Threads, grid: Grid::None, plans: &distinct };
+    let measured = calibrate(measuring, &mut |done, of| bar.runs(done, of))?;
+    drop(bar);
+    remark_refused(measured.refused.iter());
+    let step = |(_, _, plan): &(usize, usize, Plan)| {
+        let plan = on_machine(plan, &measured.cluster)?;
+        Ok(forecast(&plan, &ClusterCosts::new(&plan.cluster))?.0.step_time)
+    };
+    plans.iter().map(step).collect()
+}

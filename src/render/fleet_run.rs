@@ -1,0 +1,214 @@
+//! A fleet that this machine carried out, beside its forecast.
+
+use super::table::Table;
+use super::words;
+use crate::fleet_run::Prepared;
+use serde_json::{Value, json};
+use trainwright_fleet::execute::{Carried, Piece};
+use trainwright_fleet::objective::Objective;
+use trainwright_pictures::gantt::{Gantt, GanttBox};
+
+/// How it went, and how it was expected to.
+pub struct Page<'a> {
+    /// The jobs.
+    pub prepared: &'a Prepared,
+    /// What is least.
+    pub objective: Objective,
+    /// The end of the last job in the schedule without moves, in seconds.
+    pub scheduled: u64,
+    /// Whether no schedule without moves has less of the objective.
+    pub is_proved: bool,
+    /// Runs of jobs if all take what was forecast.
+    pub expected: &'a [Piece],
+    /// Runs as they were.
+    pub measured: &'a [Piece],
+    /// What went wrong.
+    pub carried: &'a Carried,
+}
+
+/// A job: its runs as forecast and as they were.
+struct Row<'a> {
+    job: usize,
+    name: &'a str,
+    plans: String,
+    expected: Span,
+    measured: Span,
+    runs: usize,
+    state: String,
+}
+
+/// From a first start to a last end, in seconds.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    start: Option<f64>,
+    end: Option<f64>,
+}
+
+impl Span {
+    fn of<'p>(pieces: impl Iterator<Item = &'p Piece>) -> Self {
+        let mut span = Self::default();
+        for piece in pieces {
+            span.start = span.start.or(Some(piece.start));
+            span.end = piece.end.filter(|_| piece.is_last);
+        }
+        span
+    }
+}
+
+/// The last end of jobs that are done, if all of them are.
+fn makespan(rows: &[Row], span: fn(&Row) -> Span) -> Option<f64> {
+    rows.iter().map(|row| span(row).end).try_fold(0.0, |most: f64, end| Some(most.max(end?)))
+}
+
+impl Page<'_> {
+    fn rows(&self) -> Vec<Row<'_>> {
+        let instance = &self.prepared.instance;
+        let row = |job: usize| {
+            let of = |pieces: &'_ [Piece]| Span::of(pieces.iter().filter(|piece| piece.job == job));
+            let runs: Vec<&Piece> = self.measured.iter().filter(|piece| piece.job == job).collect();
+            let mut plans: Vec<String> = runs.iter().map(|piece| self.plan(piece)).collect();
+            plans.dedup();
+            let state = match self.carried.failed.iter().find(|(failed, _)| *failed == job) {
+                Some(_) => "failed",
+                None if self.carried.left_out.contains(&job) => "left out",
+                None if runs.iter().any(|piece| piece.is_last) => "done",
+                None => "stopped",
+            };
+            Row {
+                job,
+                name: &instance.jobs[job].name,
+                plans: plans.join(", then "),
+                expected: of(self.expected),
+                measured: of(self.measured),
+                runs: runs.len(),
+                state: state.into(),
+            }
+        };
+        let mut rows: Vec<Row> = (0..instance.jobs.len()).map(row).collect();
+        let start = |row: &Row| row.measured.start.unwrap_or(f64::INFINITY);
+        rows.sort_by(|one, other| start(one).total_cmp(&start(other)));
+        rows
+    }
+
+    /// A plan in words, as `one core`.
+    fn plan(&self, piece: &Piece) -> String {
+        let choices = &self.prepared.instance.jobs[piece.job].choices;
+        choices.iter().find(|choice| choice.gpus == piece.gpus).map_or(String::new(), |of| of.plan.clone())
+    }
+
+    /// For a terminal.
+    pub fn text(&self) -> String {
+        let rows = self.rows();
+        let cores = self.prepared.instance.gpus();
+        let mut text = format!(
+            "{} on {} of this machine, least {}\n\n",
+            words::count(rows.len(), "job"),
+            words::count(cores, "core"),
+            self.objective.name()
+        );
+        let time = |time: Option<f64>| time.map_or("–".into(), |time| format!("{time:.1}"));
+        text += &Table::of(&rows)
+            .left("job", |row| row.name)
+            .left("plan", |row| row.plans.as_str())
+            .right("start, s: forecast", |row| time(row.expected.start))
+            .right("measured", |row| time(row.measured.start))
+            .right("end, s: forecast", |row| time(row.expected.end))
+            .right("measured", |row| time(row.measured.end))
+            .right("runs", |row| row.runs)
+            .left("", |row| row.state.as_str())
+            .text();
+        if let Some(expected) = makespan(&rows, |row| row.expected) {
+            let proof = if self.is_proved { ", which none without moves is below" } else { "" };
+            text += &format!("\nschedule   {} s{proof}\n", self.scheduled);
+            text += &format!(
+                "forecast   {expected:.1} s, with jobs that move to other cores where that is faster\n"
+            );
+            if let Some(measured) = makespan(&rows, |row| row.measured) {
+                let error = 100.0 * (expected / measured - 1.0);
+                text += &format!("measured   {measured:.1} s: the forecast is {error:+.1} % off\n");
+            }
+        }
+        for (job, why) in &self.carried.failed {
+            text += &format!("failed     {}: {why}\n", self.prepared.instance.jobs[*job].name);
+        }
+        if self.carried.is_interrupted {
+            text += "stopped    the same command goes on\n";
+        }
+        text
+    }
+
+    /// Both schedules over one axis of time.
+    pub fn picture(&self) -> Gantt {
+        let cores = self.prepared.instance.gpus();
+        let last = self.measured.iter().filter_map(|piece| piece.end).fold(0.0, f64::max);
+        let boxes = |pieces: &[Piece], node: usize| -> Vec<GanttBox> {
+            let mut free = vec![0.0; cores];
+            let mut order: Vec<&Piece> = pieces.iter().collect();
+            order.sort_by(|one, other| one.start.total_cmp(&other.start));
+            let of = |piece: &&Piece| {
+                let end = piece.end.unwrap_or(last);
+                let idle = (0..cores).filter(|core| free[*core] <= piece.start + 1e-9);
+                let gpus: Vec<usize> = idle.take(piece.gpus).collect();
+                gpus.iter().for_each(|core| free[*core] = end);
+                let name = self.prepared.instance.jobs[piece.job].name.clone();
+                let tip = format!("{name}: {}, {:.1} s to {end:.1} s", self.plan(piece), piece.start);
+                GanttBox {
+                    name,
+                    tip,
+                    colour: piece.job,
+                    node,
+                    gpus,
+                    hours: (piece.start / 3600.0, end / 3600.0),
+                }
+            };
+            order.iter().map(of).collect()
+        };
+        Gantt {
+            title: format!(
+                "{} on {}",
+                words::count(self.prepared.instance.jobs.len(), "job"),
+                words::count(cores, "core")
+            ),
+            nodes: vec![("forecast".into(), cores), ("measured".into(), cores)],
+            boxes: [boxes(self.expected, 0), boxes(self.measured, 1)].concat(),
+        }
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        let rows = self.rows();
+        let runs = |pieces: &[Piece], job: usize| -> Vec<Value> {
+            let of = pieces.iter().filter(|piece| piece.job == job);
+            of.map(|piece| {
+                json!({
+                    "cores": piece.gpus,
+                    "plan": self.plan(piece),
+                    "start_s": piece.start,
+                    "end_s": piece.end,
+                })
+            })
+            .collect()
+        };
+        let [expected, measured] = [makespan(&rows, |row| row.expected), makespan(&rows, |row| row.measured)];
+        json!({
+            "cores": self.prepared.instance.gpus(),
+            "objective": self.objective.name(),
+            "schedule_makespan_s": self.scheduled,
+            "proved": self.is_proved,
+            "makespan_s": {
+                "forecast": expected,
+                "measured": measured,
+                "error_percent": expected.zip(measured).map(|(of, to)| 100.0 * (of / to - 1.0)),
+            },
+            "interrupted": self.carried.is_interrupted,
+            "jobs": rows.iter().map(|row| json!({
+                "job": row.name,
+                "state": row.state,
+                "steps": self.prepared.steps[row.job],
+                "reason": self.carried.failed.iter().find(|(job, _)| *job == row.job).map(|(_, why)| why),
+                "forecast": runs(self.expected, row.job),
+                "measured": runs(self.measured, row.job),
+            })).collect::<Vec<_>>(),
+        })
+    }
+}
