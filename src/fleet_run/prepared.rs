@@ -91,6 +91,12 @@ pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
     for job in &jobs {
         check(path, job)?;
     }
+    // Before minutes are spent: is there room for the answer?
+    std::fs::create_dir_all(&arguments.out).map_err(|source| CliError::Writing {
+        argument: "--out",
+        path: arguments.out.clone(),
+        source,
+    })?;
     let names: Vec<String> =
         (0..jobs.len()).map(|job| crate::commands::fleet::file_name(&instance, job)).collect();
     let mut found =
@@ -146,8 +152,11 @@ pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
     Ok(Prepared { instance: instance.without_dominated(), steps, arguments, plans: choices })
 }
 
-/// Refuses arguments of `run` that it does not know, or that a fleet gives itself.
+/// Refuses what can be seen before the machine is measured: keys that make no sense, and arguments of `run` that it does not know,
+/// or that a fleet gives itself.
 fn check(path: &str, job: &NamedJob) -> Result<(), CliError> {
+    let any = Cluster::from_name("rtx-4090").expect("the catalog has it");
+    question(path, job, &any, Some("none"))?;
     let given = job.row.run.as_deref().unwrap_or_default();
     for word in given {
         let name = word.split('=').next().unwrap_or(word);

@@ -16,7 +16,7 @@ fn arguments_by_themselves() {
     let check = |arguments: &str, message: &str| check(&folder, arguments, 2, message);
     check(
         "",
-        "a command is missing: plan, simulate, predict, fit, run, generate, curves, calibrate, validate, what-if, network, kernel, serve, serve-plan, fleet, fleet-online, rl, serve-bench, export, import, compare, profile, replay, \
+        "a command is missing: plan, simulate, predict, fit, run, generate, curves, calibrate, validate, what-if, network, kernel, serve, serve-plan, fleet, fleet-online, fleet-run, rl, serve-bench, export, import, compare, profile, replay, \
          stragglers, goodput, show, doctor, schema, completions or man; `trainwright --help` explains them",
     );
     check("plam", "unrecognized subcommand 'plam'; some similar subcommands exist: 'replay', 'plan'");

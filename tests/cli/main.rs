@@ -14,6 +14,8 @@ mod extremes;
 mod files;
 mod fleet;
 mod fleet_online;
+#[cfg(target_os = "linux")]
+mod fleet_run;
 mod generate;
 #[cfg(unix)]
 mod gpu_script;
@@ -24,6 +26,7 @@ mod kills;
 mod logs;
 #[path = "../common/long.rs"]
 mod long;
+mod machine;
 mod names;
 mod network;
 #[cfg(unix)]

@@ -72,6 +72,8 @@ const ANSWERS: &[(i32, &str)] = &[
     (0, "fleet measured.toml --cluster dgx-a100:2 --objective deadlines --price 2"),
     (0, "fleet measured.toml --cluster dgx-a100:2 --observed log.csv"),
     (0, "fleet-online arrivals.csv --throughputs speeds.csv --nodes dgx-a100:2x8"),
+    (0, "fleet-run fleet.toml --out fleet --profile machine"),
+    (1, "fleet-run failing.toml --out failing --profile machine"),
     (0, "rl --model llama-3.2-1b --cluster dgx-h100 --prompts 8 --rollouts 4 --response 512"),
     (
         0,
@@ -109,6 +111,10 @@ fn prepared() -> Folder {
     folder.write("measured.toml", crate::fleet::MEASURED);
     folder.write("speeds.csv", crate::fleet::SPEEDS);
     folder.write("log.csv", crate::fleet::LOG);
+    crate::machine::write_profile(&folder);
+    let jobs = "[[job]]\nname = \"a\"\nmodel = \"./config.json\"\nseq = 16\nglobal_batch = 2\nsteps = 3\n";
+    folder.write("fleet.toml", jobs);
+    folder.write("failing.toml", &format!("{jobs}run = [\"--data\", \"none\"]\n"));
     folder.write("arrivals.csv", crate::fleet_online::ARRIVALS);
     let header = "id,quality,layers,hidden,heads,vocab,seq_len,gpu,gpus,tp,pp,micro_batch,global_batch,framework,\
                   measured_step_time_s,measured_peak_memory_gb,outcome\n";
@@ -208,7 +214,7 @@ fn coarse(schema: Value) -> Value {
 }
 
 /// Commands that measure: of what took no time there is no rate, and a number is null.
-const MEASURING: [&str; 4] = ["run", "generate", "validate", "serve-bench"];
+const MEASURING: [&str; 5] = ["run", "generate", "validate", "serve-bench", "fleet-run"];
 
 /// A schema in which every number may be null.
 fn nullable(schema: &Value) -> Value {
