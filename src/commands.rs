@@ -17,6 +17,7 @@ pub mod kernel;
 mod kernel_tables;
 pub mod network;
 mod on_device;
+mod other_programs;
 mod pictures;
 pub mod plan;
 pub mod predict;

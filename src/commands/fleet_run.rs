@@ -1,6 +1,7 @@
 //! `fleet-run`: several trainings on this machine's cores, as scheduled, beside their forecast.
 
 use super::fleet::file_name;
+use super::other_programs::Ticks;
 use crate::arguments::FleetRunArguments;
 use crate::error::{CliError, Outcome};
 use crate::fleet_run::{LOG, Prepared, Processes, Task, prepare};
@@ -31,8 +32,10 @@ pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
     };
     let mut processes =
         Processes::new(&arguments.out, tasks(arguments, &prepared, &log), last_time(&log), &plan_of)?;
+    let began = Ticks::now();
     let carried = carry_out((instance, objective), &answer.schedule, again, &mut log, &mut processes)?;
     drop(processes);
+    let others = began.zip(Ticks::now()).and_then(|(began, now)| began.others_until(now));
     let page = page::Page {
         prepared: &prepared,
         objective,
@@ -41,6 +44,7 @@ pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
         expected: &expected,
         measured: &pieces(&log, instance),
         carried: &carried,
+        others,
     };
     output::save_given("--svg", &arguments.svg, || gantt_svg(&page.picture()))?;
     output::save_given("--png", &arguments.png, || gantt_png(&page.picture()))?;

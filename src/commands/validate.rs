@@ -1,14 +1,12 @@
 //! `validate`: a plan's forecast for this machine and its measured steps.
 
-mod other_programs;
-
 use super::calibrate::{TABLE, cluster_file, remark_refused, threads};
+use super::other_programs::Ticks;
 use crate::arguments::{TransportChoice, ValidateArguments};
 use crate::error::{CliError, Outcome, refuse};
 use crate::render;
 use crate::render::validate::{Rounds, Validated, line, markdown, page, report, summary};
 use crate::{inputs, output};
-use other_programs::Ticks;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;

@@ -24,6 +24,8 @@ pub struct Page<'a> {
     pub measured: &'a [Piece],
     /// What went wrong.
     pub carried: &'a Carried,
+    /// The part of all cores' time that other programs took in this call, 0 to 1; none if the system does not say.
+    pub others: Option<f64>,
 }
 
 /// A job: its runs as forecast and as they were.
@@ -118,8 +120,8 @@ impl Page<'_> {
             .left("", |row| row.state.as_str())
             .text();
         if let Some(expected) = makespan(&rows, |row| row.expected) {
-            let proof = if self.is_proved { ", which none without moves is below" } else { "" };
-            text += &format!("\nschedule   {} s{proof}\n", self.scheduled);
+            let proof = if self.is_proved { "; proved: no such schedule has less" } else { "" };
+            text += &format!("\nschedule   {} s without moves{proof}\n", self.scheduled);
             text += &format!(
                 "forecast   {expected:.1} s, with jobs that move to other cores where that is faster\n"
             );
@@ -127,6 +129,9 @@ impl Page<'_> {
                 let error = 100.0 * (expected / measured - 1.0);
                 text += &format!("measured   {measured:.1} s: the forecast is {error:+.1} % off\n");
             }
+        }
+        if let Some(others) = self.others {
+            text += &format!("others     took {:.0} % of the cores' time in this call\n", 100.0 * others);
         }
         for (job, why) in &self.carried.failed {
             text += &format!("failed     {}: {why}\n", self.prepared.instance.jobs[*job].name);
@@ -200,6 +205,7 @@ impl Page<'_> {
                 "measured": measured,
                 "error_percent": expected.zip(measured).map(|(of, to)| 100.0 * (of / to - 1.0)),
             },
+            "other_programs": self.others,
             "interrupted": self.carried.is_interrupted,
             "jobs": rows.iter().map(|row| json!({
                 "job": row.name,

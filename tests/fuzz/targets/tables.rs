@@ -100,7 +100,7 @@ fn go_on(text: &str) -> Result<(), String> {
     let kinds = vec![NodeKind { name: "n".into(), nodes: 2, gpus: 2 }];
     let fleet = Instance { kinds, jobs: vec![job("a"), job("b"), job("c")], contiguous: true };
     let seen = observed::read(text, &fleet)?;
-    fate(reschedule(&fleet, Objective::Makespan, &seen, 10))
+    fate(reschedule(&fleet, Objective::Makespan, &seen, 10, &[]))
 }
 
 fn runs() -> Vec<Vec<u8>> {

@@ -61,8 +61,9 @@ fn draw(gantt: &Gantt) -> Canvas {
     let longest = gantt.nodes.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let left = MARGIN + longest as f64 * CHARACTER + 8.0;
     let width = WIDTH - MARGIN - left;
-    let axis = Axis::linear(gantt.boxes.iter().map(|of| of.hours.1).chain([0.0]));
-    let x = |hours: f64| left + width * axis.place(hours);
+    let (unit, of_hour) = unit(gantt.boxes.iter().map(|of| of.hours.1).fold(0.0, f64::max));
+    let axis = Axis::linear(gantt.boxes.iter().map(|of| of_hour * of.hours.1).chain([0.0]));
+    let x = |time: f64| left + width * axis.place(time);
     let mut canvas = Canvas::new(WIDTH, 0.0);
     canvas.text(Text { font: TITLE, ..label((MARGIN, 24.0), Anchor::Start, INK, &gantt.title) });
     let mut tops = Vec::new();
@@ -75,7 +76,7 @@ fn draw(gantt: &Gantt) -> Canvas {
         top += height + GAP;
     }
     for of in &gantt.boxes {
-        let (start, end) = (x(of.hours.0), x(of.hours.1));
+        let (start, end) = (x(of_hour * of.hours.0), x(of_hour * of.hours.1));
         let colour = CURVES[of.colour % CURVES.len()];
         canvas.open_group(&of.tip);
         // One rectangle for each run of successive GPUs; the name is in the first.
@@ -97,9 +98,18 @@ fn draw(gantt: &Gantt) -> Canvas {
         canvas.text(label((x(*tick), top + 12.0), Anchor::Middle, INK, &axis.name(*tick)));
     }
     canvas.lines(lines, GREY, 0.8);
-    canvas.text(label((left + width / 2.0, top + 28.0), Anchor::Middle, GREY, "hours"));
+    canvas.text(label((left + width / 2.0, top + 28.0), Anchor::Middle, GREY, unit));
     canvas.height = top + 44.0;
     canvas
+}
+
+/// The unit of an axis up to this number of hours, and how many of them an hour has.
+fn unit(longest: f64) -> (&'static str, f64) {
+    match 60.0 * longest {
+        0.0..4.0 => ("seconds", 3600.0),
+        4.0..240.0 => ("minutes", 60.0),
+        _ => ("hours", 1.0),
+    }
 }
 
 #[cfg(test)]

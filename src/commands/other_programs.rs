@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Clock ticks of all cores, and of this process, since their starts.
+/// Clock ticks of all cores, and of this process with its children that have ended, since their starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ticks {
     all: u64,
@@ -23,10 +23,11 @@ impl Ticks {
         let cores: Vec<u64> = cores.split_whitespace().take(8).map_while(|text| text.parse().ok()).collect();
         let [_, _, _, idle, waiting, ..] = cores[..] else { return None };
         let all: u64 = cores.iter().sum();
-        // The name in parentheses may have spaces; behind it, user and system time are the 12th and the 13th.
-        let mut fields = process.rsplit_once(')')?.1.split_whitespace().skip(11);
-        let mut ticks = || fields.next()?.parse::<u64>().ok();
-        Some(Self { all, busy: all - idle - waiting, own: ticks()? + ticks()? })
+        // The name in parentheses may have spaces; behind it, user and system time are the 12th and the 13th, and the children's
+        // the next two.
+        let fields = process.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
+        let own: Option<u64> = fields.map(|field| field.parse::<u64>().ok()).sum();
+        Some(Self { all, busy: all - idle - waiting, own: own? })
     }
 
     /// The part of the cores' time that other programs took from then until now, 0 to 1; `None` if no time has passed.
@@ -43,7 +44,7 @@ mod tests {
     #[test]
     fn others_are_what_is_busy_without_this_process() {
         let ticks = |cores: &str, own: [u64; 2]| {
-            let process = format!("7 (a (b) c) S 1 7 7 0 -1 0 1 2 3 4 {} {} 0 0 20", own[0], own[1]);
+            let process = format!("7 (a (b) c) S 1 7 7 0 -1 0 1 2 3 4 {} {} 5 5 20", own[0], own[1]);
             Ticks::of(&format!("cpu  {cores} 9 9\ncpu0 1\n"), &process).unwrap()
         };
         let (then, now) = (ticks("10 0 5 100 1 0 0 0", [3, 1]), ticks("50 10 15 150 11 0 0 10", [33, 11]));
