@@ -204,10 +204,8 @@ fn check_pins(
             format!("{}, as a power of two", allowed("generation", 1)),
         ));
     }
+    inputs::requests::shares_experts(arguments.expert.unwrap_or(1), model)?;
     match (arguments.expert, model.fewest_experts()) {
-        (Some(ranks), None) if ranks > 1 => {
-            Err(refuse("--expert", ranks, format!("{} has no experts", model.name)))
-        }
         (Some(ranks), Some(experts)) if !experts.is_multiple_of(ranks) => {
             Err(refuse("--expert", ranks, format!("it must divide the {experts} experts of {}", model.name)))
         }

@@ -92,6 +92,7 @@ pub fn run(arguments: &ServeArguments) -> Result<Outcome, CliError> {
 /// The plan that the arguments say.
 fn plan(arguments: &ServeArguments, model: &Model, cluster: &Cluster) -> Result<ServingPlan, CliError> {
     requests::is_decoder(&arguments.model, model)?;
+    requests::shares_experts(arguments.expert, model)?;
     requests::has_experts(arguments.expert_weights, model)?;
     let mut engine =
         Engine::from_name(&arguments.engine).map_err(|error| CliError::of_input(Some("--engine"), error))?;

@@ -72,6 +72,17 @@ pub fn is_decoder(reference: &str, model: &Model) -> Result<(), CliError> {
     Err(refuse("--model", reference, format!("{kind}: give a decoder")))
 }
 
+/// Refuses ranks of experts for a model that has none.
+///
+/// # Errors
+/// `--expert` with its value.
+pub fn shares_experts(ranks: usize, model: &Model) -> Result<(), CliError> {
+    match model.fewest_experts() {
+        None if ranks > 1 => Err(refuse("--expert", ranks, format!("{} has no experts", model.name))),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a format of experts for a model that has none.
 ///
 /// # Errors

@@ -104,7 +104,8 @@ fn what_serve_cannot_do_is_one_line() {
     check("--model llama-3-8b --batch 0", "a whole number from 1");
     check("--model llama-3-8b --rate NaN", "a number from 1e-6");
     check("--model llama-3-8b --batch 1 --tensor 16", "it needs 16 GPUs, the cluster has 8");
-    check("--model llama-3-8b --batch 1 --tensor 4 --expert 3", "it must divide the 4 ranks of a stage");
+    check("--model llama-3-8b --batch 1 --tensor 4 --expert 4", "`--expert` is 4; llama-3-8b has no experts");
+    check("--model qwen3-30b-a3b --batch 1 --tensor 4 --expert 3", "it must divide the 4 ranks of a stage");
     check(
         "--model llama-3-8b --batch 1 --pipeline 16",
         "`--pipeline` is 16; with `--tensor` and `--attention-data` it needs 16 GPUs, the cluster has 8",
