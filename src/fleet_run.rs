@@ -9,8 +9,10 @@
 //! The folder of a fleet has all that is needed to go on: whoever finds a log there carries on with the plans and forecasts beside
 //! it.
 
+mod log;
 mod prepared;
 mod processes;
 
+pub use log::LOG;
 pub use prepared::{Prepared, prepare};
-pub use processes::{LOG, Processes, Task};
+pub use processes::{Processes, Task};

@@ -173,12 +173,14 @@ fn of_part(script: &str) -> String {
 }
 
 /// A job's name as that of a file; with its number where another job's would be the same.
-pub fn file_name(instance: &Instance, job: usize) -> String {
-    let plain = |job: usize| {
-        let other = |letter: char| !letter.is_ascii_alphanumeric() && letter != '-' && letter != '_';
-        instance.jobs[job].name.replace(other, "-")
-    };
-    let name = plain(job);
-    let is_twice = (0..instance.jobs.len()).any(|other| other != job && plain(other) == name);
+fn file_name(instance: &Instance, job: usize) -> String {
+    let name = plain_name(instance, job);
+    let is_twice = (0..instance.jobs.len()).any(|other| other != job && plain_name(instance, other) == name);
     if is_twice { format!("{name}-{job}") } else { name }
+}
+
+/// A job's name in letters, digits, `-` and `_`.
+pub fn plain_name(instance: &Instance, job: usize) -> String {
+    let other = |letter: char| !letter.is_ascii_alphanumeric() && letter != '-' && letter != '_';
+    instance.jobs[job].name.replace(other, "-")
 }

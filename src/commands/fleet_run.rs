@@ -1,12 +1,12 @@
 //! `fleet-run`: several trainings on this machine's cores, as scheduled, beside their forecast.
 
-use super::fleet::file_name;
+use super::fleet::plain_name;
 use super::other_programs::Ticks;
 use crate::arguments::FleetRunArguments;
 use crate::error::{CliError, Outcome};
 use crate::fleet_run::{LOG, Prepared, Processes, Task, prepare};
+use crate::output;
 use crate::render::{fleet_run as page, json};
-use crate::{inputs, output};
 use std::path::Path;
 use trainwright_fleet::execute::{Again, carry_out, pieces, simulate};
 use trainwright_fleet::{Effort, observed, solve};
@@ -21,7 +21,8 @@ pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
     let alone = output::stdout_is_taken(&files, arguments.json)?;
     let prepared = prepare(arguments)?;
     let (instance, objective) = (&prepared.instance, arguments.objective());
-    let mut log = log(arguments, &prepared)?;
+    check_log(arguments, &prepared)?;
+    let mut log = prepared.log.clone();
     let answer = solve(instance, objective, Effort::default())?;
     let again = Again { restart: arguments.restart, retries: arguments.retries };
     let expected = simulate(instance, objective, &answer.schedule, again);
@@ -60,23 +61,14 @@ pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
     })
 }
 
-/// The log of earlier calls, without a line that was not written to its end.
-fn log(arguments: &FleetRunArguments, prepared: &Prepared) -> Result<String, CliError> {
-    let path = Path::new(&arguments.out).join(LOG);
-    if !path.exists() {
-        return Ok(String::new());
+/// Refuses a log that is none of these jobs.
+fn check_log(arguments: &FleetRunArguments, prepared: &Prepared) -> Result<(), CliError> {
+    if prepared.log.is_empty() {
+        return Ok(());
     }
-    let path = path.display().to_string();
-    let text = inputs::text(Some("--out"), &path)?;
-    let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-    if whole.len() < text.len() {
-        output::save("--out", &path, whole)?;
-    }
-    if !whole.is_empty() {
-        let known = observed::read(whole, &prepared.instance);
-        known.map_err(|reason| CliError::NoAnswer { reason: format!("{path}: {reason}") })?;
-    }
-    Ok(whole.into())
+    let path = Path::new(&arguments.out).join(LOG).display().to_string();
+    let known = observed::read(&prepared.log, &prepared.instance);
+    known.map(drop).map_err(|reason| CliError::NoAnswer { reason: format!("{path}: {reason}") })
 }
 
 /// The time of a log's last line, in seconds.
@@ -90,7 +82,7 @@ fn tasks(arguments: &FleetRunArguments, prepared: &Prepared, log: &str) -> Vec<T
     let before = pieces(log, instance);
     let task = |job: usize| Task {
         name: instance.jobs[job].name.clone(),
-        folder: Path::new(&arguments.out).join(file_name(instance, job)),
+        folder: Path::new(&arguments.out).join(plain_name(instance, job)),
         steps: prepared.steps[job],
         arguments: prepared.arguments[job].clone(),
         attempts: before.iter().filter(|piece| piece.job == job).count(),

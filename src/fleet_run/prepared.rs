@@ -1,7 +1,10 @@
 //! The jobs of a file with a plan for each number of cores, and what a step takes on this machine.
 
+use super::log::{Changed, log};
+use super::processes::PROCESS;
 use crate::arguments::{Arguments, FleetRunArguments};
 use crate::commands::calibrate::remark_refused;
+use crate::commands::fleet::plain_name;
 use crate::commands::validate::profile_of;
 use crate::error::{CliError, refuse};
 use crate::inputs::fleet::{bad, question, waiting};
@@ -25,6 +28,8 @@ use trainwright_spec::cluster::Cluster;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
 
+/// Other files and folders of a fleet's folder, which no job's folder may replace.
+const OTHERS: [&str; 2] = [PLANS, PROCESS];
 /// The table of plans and their forecasts in a fleet's folder.
 const TABLE: &str = "choices.csv";
 /// The folder of plans in it.
@@ -57,6 +62,8 @@ pub struct Prepared {
     pub arguments: Vec<Vec<String>>,
     /// For each job and number of cores the plan's file and a step's time.
     pub plans: BTreeMap<(usize, usize), (String, Seconds)>,
+    /// The log of earlier calls; empty if there was none.
+    pub log: String,
 }
 
 /// A row of the table.
@@ -64,6 +71,8 @@ pub struct Prepared {
 struct Row {
     job: String,
     cores: usize,
+    /// The last step.
+    steps: usize,
     step_s: f64,
     plan: String,
 }
@@ -97,8 +106,18 @@ pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
         path: arguments.out.clone(),
         source,
     })?;
-    let names: Vec<String> =
-        (0..jobs.len()).map(|job| crate::commands::fleet::file_name(&instance, job)).collect();
+    let names: Vec<String> = (0..jobs.len()).map(|job| plain_name(&instance, job)).collect();
+    if let Some((index, name)) = names
+        .iter()
+        .enumerate()
+        .find(|(index, name)| OTHERS.contains(&name.as_str()) || names[..*index].contains(name))
+    {
+        let what = format!(
+            "{:?}; the folder `{name}` belongs to something else: take another name",
+            jobs[index].name
+        );
+        return Err(bad(path, &jobs[index], "name", what));
+    }
     let mut found =
         Found { folder: &arguments.out, names: &names, known: known(&arguments.out)?, rows: Vec::new() };
     let mut asked: Vec<(usize, usize, Question)> = Vec::new();
@@ -128,9 +147,7 @@ pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
     for ((index, cores, plan), step) in planned.iter().zip(step_times(&planned, machine)?) {
         found.add((*index, &jobs[*index].name, *cores), plan, step)?;
     }
-    found.save()?;
-    let mut choices = BTreeMap::new();
-    let mut steps = Vec::new();
+    let (mut choices, mut steps, mut changed) = (BTreeMap::new(), Vec::new(), Vec::new());
     for (index, job) in jobs.iter().enumerate() {
         let of_job: Vec<&(usize, usize, String, Row)> =
             found.rows.iter().filter(|(of, ..)| *of == index).collect();
@@ -141,6 +158,11 @@ pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
         let tokens = inputs::plan(file, &[], None)?.job.tokens() as f64;
         let count = job.row.step_count(tokens).unwrap_or(1.0).ceil();
         steps.push(count as usize);
+        let before = of_job
+            .iter()
+            .map(|(_, _, _, row)| row.steps)
+            .find(|before| *before > 0 && *before != count as usize);
+        changed.extend(before.map(|before| Changed { job: job.name.clone(), before, now: count as usize }));
         for (_, cores, file, row) in of_job {
             let step = Seconds::new(row.step_s);
             let of = choice(0, *cores, (step, count), None);
@@ -148,8 +170,15 @@ pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
             choices.insert((index, *cores), (file.clone(), step));
         }
     }
+    for row in &mut found.known {
+        if let Some(index) = jobs.iter().position(|job| job.name == row.job) {
+            row.steps = steps[index];
+        }
+    }
+    let log = log(&arguments.out, &changed)?;
+    found.save()?;
     let arguments = jobs.iter().map(|job| job.row.run.clone().unwrap_or_default()).collect();
-    Ok(Prepared { instance: instance.without_dominated(), steps, arguments, plans: choices })
+    Ok(Prepared { instance: instance.without_dominated(), steps, arguments, plans: choices, log })
 }
 
 /// Refuses what can be seen before the machine is measured: keys that make no sense, and arguments of `run` that it does not know,
@@ -215,8 +244,9 @@ impl Found<'_> {
             &format!("{}-{cores}.toml", self.names[job]),
             without_ops(plan).to_toml(),
         )?;
-        let row =
-            Row { job: name.into(), cores, step_s: step.get(), plan: words(plan).replace("GPU", "core") };
+        let plan = words(plan).replace("GPU", "core");
+        // Its steps follow when all rows are known.
+        let row = Row { job: name.into(), cores, steps: 0, step_s: step.get(), plan };
         self.known.push(row.clone());
         self.rows.push((job, cores, file, row));
         Ok(())

@@ -3,6 +3,7 @@
 //! A job is a process group of its own. It hears of the end of this program by the end of its standard input, then saves its
 //! state and ends too. A new call waits for such jobs before it starts others.
 
+use super::log::LOG;
 use crate::commands::run::ATTEMPT;
 use crate::error::{CliError, Outcome};
 use crate::output;
@@ -23,10 +24,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The longest time in which jobs of a program that is gone save their state and end.
 const LONGEST_END: Duration = Duration::from_secs(120);
 /// The file with the number of a process.
-const PROCESS: &str = "process";
-/// The log of a fleet, in its folder.
-pub const LOG: &str = "log.csv";
-
+pub const PROCESS: &str = "process";
 /// A job as a command.
 pub struct Task {
     /// Its name.
