@@ -15,4 +15,4 @@ mod processes;
 
 pub use log::LOG;
 pub use prepared::{Prepared, prepare};
-pub use processes::{Processes, Task};
+pub use processes::{CHECKPOINTS, Processes, Task, written};

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use trainwright_evidence::columns::UnknownColumn;
 use trainwright_evidence::runs::Table;
 use trainwright_planner::{Breadth, MemoryLimit, Order, Pins, Question, Risk};
-use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
+use trainwright_spec::cluster::{Cluster, NetworkProfile};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::{Load, Routing};
 use trainwright_spec::job::Job;
@@ -77,7 +77,7 @@ fn unchecked(
         job: Job {
             sequence: arguments.seq,
             global_batch: arguments.global_batch,
-            precision: precision(arguments.precision, &cluster.node.gpu)?,
+            precision: precision(arguments.precision, &cluster)?,
             optimizer: arguments.optimizer.clone(),
             gradient_clipping: !arguments.no_gradient_clipping,
             adapters: adapters::of(arguments, &model)?,
@@ -237,12 +237,15 @@ pub fn model(reference: &str) -> Result<Model, CliError> {
     model.map_err(|error| CliError::of_input(Some("--model"), error))
 }
 
-/// The number format of matrix products: the given one if the GPU has it, else 16 bits where it has them.
-fn precision(given: Option<Precision>, gpu: &Gpu) -> Result<Precision, CliError> {
-    let has = |precision: &Precision| gpu.peak.contains_key(precision);
-    match given {
-        Some(precision) if has(&precision) => Ok(precision),
-        Some(precision) => {
+/// The number format of matrix products: the given one if GPUs of every kind have it, else 16 bits where they have them.
+fn precision(given: Option<Precision>, cluster: &Cluster) -> Result<Precision, CliError> {
+    let lacks = |precision: &Precision| {
+        cluster.kinds().map(|(_, node)| &node.gpu).find(|gpu| !gpu.peak.contains_key(precision))
+    };
+    let has = |precision: &Precision| lacks(precision).is_none();
+    match given.map(|precision| (precision, lacks(&precision))) {
+        Some((precision, None)) => Ok(precision),
+        Some((precision, Some(gpu))) => {
             let known: Vec<&str> = gpu.peak.keys().map(|precision| precision.name()).collect();
             let allowed = format!("{} computes in {}", gpu.name, known.join(", "));
             Err(refuse("--precision", precision, allowed))

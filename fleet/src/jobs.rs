@@ -27,6 +27,8 @@ use thiserror::Error;
 
 /// The most jobs of a file.
 pub const MOST_JOBS: usize = 10_000;
+/// Bytes of the longest name of a job, which names files too.
+const LONGEST_NAME: usize = 100;
 /// The longest time in hours: a century.
 const MOST_HOURS: f64 = 876_600.0;
 
@@ -202,6 +204,10 @@ pub fn read(text: &str, path: &str) -> Result<(JobFile, Vec<NamedJob>), JobFileE
         if name.is_empty() || name.contains(|letter: char| letter.is_control() || letter == '/') {
             return Err(bad("name", format!("{name:?}"), "it should be a word without `/`"));
         }
+        if name.trim() != name || name.len() > LONGEST_NAME {
+            let allowed = format!("it should have no space at its ends, and at most {LONGEST_NAME} bytes");
+            return Err(bad("name", format!("{name:?}"), &allowed));
+        }
         if named.iter().any(|(other, _)| *other == name) {
             return Err(bad("name", name, "another job has this name"));
         }
@@ -241,6 +247,11 @@ pub fn read(text: &str, path: &str) -> Result<(JobFile, Vec<NamedJob>), JobFileE
     Ok((file, jobs))
 }
 
+/// A number as it is usually written; one of many digits by its exponent.
+fn number(value: f64) -> String {
+    if value.abs() < 1e15 { value.to_string() } else { format!("{value:e}") }
+}
+
 /// Checks the numbers of a row.
 fn check(row: &JobRow, bad: &dyn Fn(&'static str, String, &str) -> JobFileError) -> Result<(), JobFileError> {
     let positive = [
@@ -252,7 +263,7 @@ fn check(row: &JobRow, bad: &dyn Fn(&'static str, String, &str) -> JobFileError)
     for (key, value) in positive {
         match value {
             Some(value) if !(value > 0.0 && value <= 1e18) => {
-                return Err(bad(key, value.to_string(), "it should be above 0, up to 1e18"));
+                return Err(bad(key, number(value), "it should be above 0, up to 1e18"));
             }
             _ => {}
         }
@@ -260,14 +271,14 @@ fn check(row: &JobRow, bad: &dyn Fn(&'static str, String, &str) -> JobFileError)
     for (key, value) in [("deadline_h", row.deadline_h), ("earliest_h", row.earliest_h)] {
         match value {
             Some(value) if !(0.0..=MOST_HOURS).contains(&value) => {
-                return Err(bad(key, value.to_string(), "it should be hours from 0 to 876600"));
+                return Err(bad(key, number(value), "it should be hours from 0 to 876600"));
             }
             _ => {}
         }
     }
     match row.weight {
         Some(weight) if !(0.0..=1e9).contains(&weight) => {
-            return Err(bad("weight", weight.to_string(), "it should be from 0 to 1e9"));
+            return Err(bad("weight", number(weight), "it should be from 0 to 1e9"));
         }
         _ => {}
     }
@@ -280,6 +291,9 @@ fn check(row: &JobRow, bad: &dyn Fn(&'static str, String, &str) -> JobFileError)
     }
     if row.epochs.is_some() && row.dataset_tokens.is_none() {
         return Err(bad("dataset_tokens", "missing".into(), "epochs need the tokens of one"));
+    }
+    if row.seq == Some(0) {
+        return Err(bad("seq", "0".into(), "it should be tokens from 1 on"));
     }
     let (least, most) = (row.min_gpus.unwrap_or(1), row.max_gpus.unwrap_or(usize::MAX));
     if least == 0 || least > most {

@@ -16,8 +16,9 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use std::cmp::Reverse;
 
-/// Placements of a job on a node that one search looks at.
+/// Placements of a job on a node that one search looks at, from nothing and from an earlier schedule.
 const WORK: usize = 4_000_000;
+const WORK_FROM_BEFORE: usize = 50_000;
 /// The most steps of one search.
 const MOST_STEPS: usize = 4_000;
 /// By which part a step may be worse at the beginning.
@@ -235,7 +236,8 @@ impl Problem<'_> {
         let scored = starts.map(|sequence| (score(&sequence), sequence));
         let best = scored.min_by(|one, other| one.0.compare(&other.0));
         let (mut value, mut best) = best.expect("there is a sequence for the longest duration");
-        let steps = (WORK / (instance.jobs.len() * kinds.len()).max(1)).min(MOST_STEPS);
+        let work = if self.before.is_empty() { WORK } else { WORK_FROM_BEFORE };
+        let steps = (work / (instance.jobs.len() * kinds.len()).max(1)).min(MOST_STEPS);
         let mut random = ChaCha8Rng::seed_from_u64(0);
         let (mut current, mut energy) = (best.clone(), value);
         for step in 0..if free.is_empty() { 0 } else { steps } {

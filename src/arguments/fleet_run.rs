@@ -11,7 +11,7 @@ pub struct FleetRunArguments {
     /// The TOML file of jobs, as for `fleet`, with the arguments of each job's `run`
     pub jobs: String,
     /// The folder of the fleet: plans, checkpoints, output and the log; the same command goes on with what is there
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub out: String,
     /// A folder that `calibrate` wrote on this machine [default: measure it first, a minute or two]
     #[arg(long, value_name = "DIR")]

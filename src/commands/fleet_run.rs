@@ -3,11 +3,12 @@
 use super::fleet::plain_name;
 use super::other_programs::Ticks;
 use crate::arguments::FleetRunArguments;
-use crate::error::{CliError, Outcome};
-use crate::fleet_run::{LOG, Prepared, Processes, Task, prepare};
+use crate::error::{CliError, Outcome, refuse};
+use crate::fleet_run::{CHECKPOINTS, LOG, Prepared, Processes, Task, prepare, written};
 use crate::output;
 use crate::render::{fleet_run as page, json};
 use std::path::Path;
+use trainwright_executor::last_checkpoint;
 use trainwright_fleet::execute::{Again, carry_out, pieces, simulate};
 use trainwright_fleet::{Effort, observed, solve};
 use trainwright_pictures::gantt::{gantt_png, gantt_svg};
@@ -19,6 +20,9 @@ use trainwright_pictures::gantt::{gantt_png, gantt_svg};
 pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
     let files = [("--svg", &arguments.svg), ("--png", &arguments.png)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
+    check_pictures(arguments)?;
+    // Before it is mended, if it has to be.
+    let logged = written(&Path::new(&arguments.out).join(LOG));
     let prepared = prepare(arguments)?;
     let (instance, objective) = (&prepared.instance, arguments.objective());
     check_log(arguments, &prepared)?;
@@ -31,12 +35,14 @@ pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
         let every = (arguments.save_interval as f64 / step.get()).round().clamp(1.0, 1e9);
         (file.clone(), every as usize)
     };
-    let mut processes =
-        Processes::new(&arguments.out, tasks(arguments, &prepared, &log), last_time(&log), &plan_of)?;
+    let tasks = tasks(arguments, &prepared, &log);
+    let mut processes = Processes::new(&arguments.out, tasks, (last_time(&log), logged), &plan_of)?;
     let began = Ticks::now();
     let carried = carry_out((instance, objective), &answer.schedule, again, &mut log, &mut processes)?;
     drop(processes);
-    let others = began.zip(Ticks::now()).and_then(|(began, now)| began.others_until(now));
+    let has_worked = log != prepared.log;
+    let others =
+        began.zip(Ticks::now()).and_then(|(began, now)| began.others_until(now)).filter(|_| has_worked);
     let page = page::Page {
         prepared: &prepared,
         objective,
@@ -59,6 +65,21 @@ pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
         (false, false) => Outcome::Failure,
         (false, true) => Outcome::Done,
     })
+}
+
+/// Refuses pictures in the place of the file of jobs or of the log.
+fn check_pictures(arguments: &FleetRunArguments) -> Result<(), CliError> {
+    let of = |path: &str| std::fs::canonicalize(path).ok();
+    let log = Path::new(&arguments.out).join(LOG).display().to_string();
+    let taken = [of(&arguments.jobs), of(&log)];
+    for (argument, path) in [("--svg", &arguments.svg), ("--png", &arguments.png)] {
+        if let Some(path) =
+            path.as_ref().filter(|path| of(path).is_some_and(|path| taken.contains(&Some(path))))
+        {
+            return Err(refuse(argument, path, "this file is the fleet's own: name another"));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a log that is none of these jobs.
@@ -87,5 +108,10 @@ fn tasks(arguments: &FleetRunArguments, prepared: &Prepared, log: &str) -> Vec<T
         arguments: prepared.arguments[job].clone(),
         attempts: before.iter().filter(|piece| piece.job == job).count(),
     };
-    (0..instance.jobs.len()).map(task).collect()
+    // Where the log was lost, checkpoints are as good as earlier attempts.
+    let with_saved = |task: Task| Task {
+        attempts: task.attempts.max(usize::from(last_checkpoint(&task.folder.join(CHECKPOINTS)).is_some())),
+        ..task
+    };
+    (0..instance.jobs.len()).map(task).map(with_saved).collect()
 }

@@ -1,7 +1,7 @@
 //! The jobs of a file with a plan for each number of cores, and what a step takes on this machine.
 
 use super::log::{Changed, log};
-use super::processes::PROCESS;
+use super::processes::{CHECKPOINTS, PROCESS};
 use crate::arguments::{Arguments, FleetRunArguments};
 use crate::commands::calibrate::remark_refused;
 use crate::commands::fleet::plain_name;
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use trainwright_executor::{DEVICES, Grid, Measuring, Over, calibrate, on_machine};
-use trainwright_fleet::instance::{Choice, FleetError, Instance, NodeKind};
+use trainwright_executor::{DEVICES, Grid, Measuring, Over, calibrate, last_checkpoint, on_machine};
+use trainwright_fleet::instance::{Choice, FleetError, FleetJob, Instance, NodeKind};
 use trainwright_fleet::jobs::{NamedJob, read};
 use trainwright_fleet::options::{choice, gpu_counts, words};
 use trainwright_fleet::part::part;
@@ -32,6 +32,12 @@ use trainwright_spec::units::Seconds;
 const OTHERS: [&str; 2] = [PLANS, PROCESS];
 /// The table of plans and their forecasts in a fleet's folder.
 const TABLE: &str = "choices.csv";
+/// The most steps of a job.
+const MOST_STEPS: usize = 100_000_000;
+/// The longest step of a table, in seconds.
+const LONGEST_STEP: f64 = 86_400.0;
+/// The longest time of all jobs one after the other, in days.
+const MOST_DAYS: f64 = 10_000.0;
 /// The folder of plans in it.
 const PLANS: &str = "plans";
 /// Arguments of `run` that a fleet gives itself.
@@ -75,6 +81,8 @@ struct Row {
     steps: usize,
     step_s: f64,
     plan: String,
+    /// The arguments of its `run`, as JSON.
+    run: String,
 }
 
 /// Reads the jobs, plans those that the folder has no plans of, and measures what their steps take.
@@ -128,8 +136,10 @@ pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
         });
         let given: Vec<usize> = given.collect();
         if given.is_empty() {
+            let counts: Vec<String> = gpu_counts(1, cores).iter().map(usize::to_string).collect();
+            let counts = counts.join(", ");
             let reason =
-                format!("min_gpus and max_gpus leave no number of cores that there are: 1, 2, 4 … {cores}");
+                format!("min_gpus and max_gpus leave none of the numbers of cores that are tried: {counts}");
             return Err(FleetError::NeverFits { job: job.name.clone(), reason }.into());
         }
         for cores in given {
@@ -170,9 +180,17 @@ pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
             choices.insert((index, *cores), (file.clone(), step));
         }
     }
+    let longest = |job: &FleetJob| job.choices.iter().map(|choice| choice.duration).max().unwrap_or(0) as f64;
+    let days = instance.jobs.iter().map(longest).sum::<f64>() / 86_400.0;
+    if days > MOST_DAYS {
+        let reason = format!(
+            "{path}: the jobs take {days:.0} days by their forecasts; {MOST_DAYS} are carried out at most"
+        );
+        return Err(CliError::NoAnswer { reason });
+    }
     for row in &mut found.known {
         if let Some(index) = jobs.iter().position(|job| job.name == row.job) {
-            row.steps = steps[index];
+            (row.steps, row.run) = (steps[index], run_of(&jobs[index]));
         }
     }
     let log = log(&arguments.out, &changed)?;
@@ -185,15 +203,25 @@ pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
 /// or that a fleet gives itself.
 fn check(path: &str, job: &NamedJob) -> Result<(), CliError> {
     let any = Cluster::from_name("rtx-4090").expect("the catalog has it");
-    question(path, job, &any, Some("none"))?;
+    let asked = question(path, job, &any, Some("none"))?;
+    let steps = job.row.step_count(asked.job.tokens() as f64).unwrap_or(1.0).ceil() as usize;
+    if steps > MOST_STEPS {
+        return Err(bad(path, job, "steps", format!("{steps}; a job has at most {MOST_STEPS} steps here")));
+    }
+    let steps = steps.to_string();
     let given = job.row.run.as_deref().unwrap_or_default();
     for word in given {
         let name = word.split('=').next().unwrap_or(word);
-        if OWN.contains(&name) || word == "-" {
-            return Err(bad(path, job, "run", format!("`{word}`; a fleet says this itself: leave it out")));
-        }
+        let why = match name {
+            _ if OWN.contains(&name) => "a fleet says this itself: leave it out",
+            "-" => "a job has no standard input: name a file",
+            "--help" | "-h" => "it is no argument of a training",
+            _ => continue,
+        };
+        return Err(bad(path, job, "run", format!("`{word}`; {why}")));
     }
-    let words = ["trainwright", "run", "plan.toml"].into_iter().chain(given.iter().map(String::as_str));
+    let own = ["trainwright", "run", "plan.toml", "--save", "checkpoints", "--steps", &steps];
+    let words = own.into_iter().chain(given.iter().map(String::as_str));
     match Arguments::try_parse_from(words) {
         Ok(_) => Ok(()),
         Err(error) => Err(bad(path, job, "run", CliError::Usage(error).line())),
@@ -225,6 +253,17 @@ impl Found<'_> {
             let what = format!("{file} was made for another model or batch: name another folder");
             return Err(bad(path, job, "name", what));
         }
+        let saved = last_checkpoint(&Path::new(self.folder).join(&self.names[index]).join(CHECKPOINTS));
+        let run = run_of(job);
+        if saved.is_some() && row.run != run {
+            let what = format!("{run}; it was begun with {}: name another folder", row.run);
+            return Err(bad(path, job, "run", what));
+        }
+        let steps = job.row.step_count(plan.job.tokens() as f64).unwrap_or(1.0).ceil() as usize;
+        if let Some(saved) = saved.filter(|saved| *saved > steps) {
+            let what = format!("{steps}; {saved} are done and saved: name another folder");
+            return Err(bad(path, job, "steps", what));
+        }
         self.rows.push((index, cores, file, row));
         Ok(true)
     }
@@ -246,7 +285,7 @@ impl Found<'_> {
         )?;
         let plan = words(plan).replace("GPU", "core");
         // Its steps follow when all rows are known.
-        let row = Row { job: name.into(), cores, steps: 0, step_s: step.get(), plan };
+        let row = Row { job: name.into(), cores, steps: 0, step_s: step.get(), plan, run: String::new() };
         self.known.push(row.clone());
         self.rows.push((job, cores, file, row));
         Ok(())
@@ -268,6 +307,11 @@ fn without_ops(plan: &Plan) -> Plan {
     plan
 }
 
+/// The arguments of a job's `run` as one text.
+fn run_of(job: &NamedJob) -> String {
+    serde_json::to_string(job.row.run.as_deref().unwrap_or_default()).expect("texts can be written")
+}
+
 /// The table of an earlier call.
 fn known(folder: &str) -> Result<Vec<Row>, CliError> {
     let path = Path::new(folder).join(TABLE);
@@ -278,9 +322,16 @@ fn known(folder: &str) -> Result<Vec<Row>, CliError> {
     let text = inputs::text(Some("--out"), &path)?;
     let rows: Result<Vec<Row>, csv::Error> =
         csv::Reader::from_reader(text.as_bytes()).deserialize().collect();
-    rows.map_err(|error| CliError::NoAnswer {
-        reason: format!("{path}: {}", error.to_string().replace('\n', " ")),
-    })
+    let bad = |reason: String| CliError::NoAnswer { reason: format!("{path}: {reason}") };
+    let rows = rows.map_err(|error| bad(error.to_string().replace('\n', " ")))?;
+    let wrong = rows.iter().find(|row| !(row.step_s > 0.0 && row.step_s <= LONGEST_STEP) || row.cores == 0);
+    match wrong {
+        Some(row) => Err(bad(format!(
+            "job `{}`: `step_s` is {:?} on {} cores; it should be seconds up to {LONGEST_STEP}, on some cores",
+            row.job, row.step_s, row.cores
+        ))),
+        None => Ok(rows),
+    }
 }
 
 /// This machine as the planner needs it, with a thread for each rank.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use trainwright_executor::last_checkpoint;
 use trainwright_fleet::execute::{Event, Workers};
 
@@ -23,6 +23,12 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(500);
 /// The longest time in which jobs of a program that is gone save their state and end.
 const LONGEST_END: Duration = Duration::from_secs(120);
+/// The longest time that jobs worked after the last line of a log: clocks may be wrong.
+const LONGEST_WORK: Duration = Duration::from_secs(3600);
+/// The checkpoints of a job, in its folder.
+pub const CHECKPOINTS: &str = "checkpoints";
+/// The steps of a job, in its folder.
+const METRICS: &str = "metrics.jsonl";
 /// The file with the number of a process.
 pub const PROCESS: &str = "process";
 /// A job as a command.
@@ -61,14 +67,15 @@ struct Running {
 }
 
 impl<'a> Processes<'a> {
-    /// No process yet; the clock goes on from `before`, in seconds. Waits for jobs that a program which is gone has left.
+    /// No process yet. Waits for jobs that a program which is gone has left. The clock goes on from `before`, in seconds, which was
+    /// written at `logged`; what those jobs did after it counts.
     ///
     /// # Errors
     /// If another program has this folder, its jobs do not end, or it cannot be written to.
     pub fn new(
         folder: &str,
         tasks: Vec<Task>,
-        before: f64,
+        (before, logged): (f64, Option<SystemTime>),
         plan: &'a dyn Fn(usize, usize) -> (String, usize),
     ) -> Result<Self, CliError> {
         let failed = |path: &Path| {
@@ -112,6 +119,11 @@ impl<'a> Processes<'a> {
             }
             is_first
         });
+        let worked = |logged: SystemTime| {
+            let last = tasks.iter().filter_map(|task| written(&task.folder.join(METRICS))).max();
+            last.and_then(|last| last.duration_since(logged).ok()).unwrap_or_default().min(LONGEST_WORK)
+        };
+        let before = before + logged.map_or(Duration::ZERO, worked).as_secs_f64();
         let running = tasks.iter().map(|_| None).collect();
         let folder = folder.to_string();
         Ok(Self { tasks, plan, running, log, folder, began: Instant::now(), before, signals })
@@ -126,7 +138,7 @@ impl<'a> Processes<'a> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["run", &plan, "--steps", &task.steps.to_string(), "--save-every", &every.to_string()]);
         command.args(["--threads", &cores.to_string()]);
-        command.arg("--save").arg(file("checkpoints")).arg("--metrics").arg(file("metrics.jsonl"));
+        command.arg("--save").arg(file(CHECKPOINTS)).arg("--metrics").arg(file(METRICS));
         command.args(&task.arguments);
         command.env(ATTEMPT, task.attempts.to_string());
         command.stdin(Stdio::piped()).stderr(out.try_clone()?).stdout(out);
@@ -150,7 +162,7 @@ impl<'a> Processes<'a> {
             return None;
         }
         running.looked = Instant::now();
-        let saved = last_checkpoint(&task.folder.join("checkpoints"));
+        let saved = last_checkpoint(&task.folder.join(CHECKPOINTS));
         let is_new = saved > running.saved && saved < Some(task.steps);
         running.saved = saved;
         is_new.then_some(Event::Saved)
@@ -196,7 +208,7 @@ impl Workers for Processes<'_> {
         self.running[job] = Some(Running {
             input: process.stdin.take(),
             process,
-            saved: last_checkpoint(&task.folder.join("checkpoints")),
+            saved: last_checkpoint(&task.folder.join(CHECKPOINTS)),
             looked: Instant::now(),
             is_asked: false,
         });
@@ -213,7 +225,7 @@ impl Workers for Processes<'_> {
 
     fn saved(&self, job: usize) -> f64 {
         let task = &self.tasks[job];
-        let saved = last_checkpoint(&task.folder.join("checkpoints")).unwrap_or(0);
+        let saved = last_checkpoint(&task.folder.join(CHECKPOINTS)).unwrap_or(0);
         (saved as f64 / task.steps as f64).min(1.0)
     }
 
@@ -246,6 +258,11 @@ impl Drop for Processes<'_> {
     fn drop(&mut self) {
         let _ = fs::remove_file(Path::new(&self.folder).join(PROCESS));
     }
+}
+
+/// When a file was written last.
+pub fn written(file: &Path) -> Option<SystemTime> {
+    fs::metadata(file).and_then(|file| file.modified()).ok()
 }
 
 /// The number of the process that a file names, if it still runs this program with a command. Known on Linux alone.

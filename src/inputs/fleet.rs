@@ -227,7 +227,7 @@ pub fn question(
             let allowed = format!("{name:?}; {} computes in {}", cluster.node.gpu.name, known.join(", "));
             return Err(bad(path, job, "precision", allowed));
         }
-        (None, _) => inputs::precision(None, &cluster.node.gpu)?,
+        (None, _) => inputs::precision(None, cluster)?,
     };
     let name = row.optimizer.as_deref().unwrap_or("adamw");
     optimizer(name).map_err(|error| bad(path, job, "optimizer", error))?;

@@ -37,6 +37,8 @@ struct Row<'a> {
     measured: Span,
     runs: usize,
     state: String,
+    /// Seconds by which it ended after its deadline.
+    late: Option<f64>,
 }
 
 /// From a first start to a last end, in seconds.
@@ -76,12 +78,15 @@ impl Page<'_> {
                 None if runs.iter().any(|piece| piece.is_last) => "done",
                 None => "stopped",
             };
+            let measured = of(self.measured);
+            let deadline = instance.jobs[job].deadline.map(|deadline| deadline as f64);
             Row {
                 job,
+                late: measured.end.zip(deadline).map(|(end, limit)| end - limit).filter(|late| *late > 0.0),
                 name: &instance.jobs[job].name,
                 plans: plans.join(", then "),
                 expected: of(self.expected),
-                measured: of(self.measured),
+                measured,
                 runs: runs.len(),
                 state: state.into(),
             }
@@ -117,7 +122,10 @@ impl Page<'_> {
             .right("end, s: forecast", |row| time(row.expected.end))
             .right("measured", |row| time(row.measured.end))
             .right("runs", |row| row.runs)
-            .left("", |row| row.state.as_str())
+            .left("", |row| match row.late {
+                Some(late) => format!("{}, {late:.1} s late", row.state),
+                None => row.state.clone(),
+            })
             .text();
         if let Some(expected) = makespan(&rows, |row| row.expected) {
             let proof = if self.is_proved { "; proved: no such schedule has less" } else { "" };
@@ -211,6 +219,8 @@ impl Page<'_> {
                 "job": row.name,
                 "state": row.state,
                 "steps": self.prepared.steps[row.job],
+                "deadline_s": self.prepared.instance.jobs[row.job].deadline,
+                "late_s": row.late,
                 "reason": self.carried.failed.iter().find(|(job, _)| *job == row.job).map(|(_, why)| why),
                 "forecast": runs(self.expected, row.job),
                 "measured": runs(self.measured, row.job),

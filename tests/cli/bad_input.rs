@@ -91,6 +91,13 @@ fn incompatible_arguments() {
         "`--global-batch` is 8; it must divide by `--data` 8 x `--micro-batch` 2 = 16",
     );
     check("--precision fp8", "`--precision` is fp8; a100-80gb-sxm computes in fp32, tf32, fp16, bf16, int8");
+    // Whichever kind of node comes first.
+    for cluster in ["dgx-h100:1+dgx-a100:1", "dgx-a100:1+dgx-h100:1"] {
+        let plan =
+            format!("plan --model gpt2 --cluster {cluster} --seq 1024 --global-batch 8 --precision fp8");
+        let message = "`--precision` is fp8; a100-80gb-sxm computes in fp32, tf32, fp16, bf16, int8";
+        self::check(&folder, &plan, 2, message);
+    }
     check("--out - --json", "`--out` is -; with `--json` standard output is taken: name a file");
 }
 

@@ -71,6 +71,31 @@ fn jobs_end_in_their_order_and_a_second_call_starts_nothing() {
     let log = folder.read("out/log.csv");
     assert_eq!(carried_out(&folder), answer);
     assert_eq!(folder.read("out/log.csv"), log);
+    // More steps go on from the last checkpoint, also without the log; fewer, and other arguments, are another job.
+    let jobs = folder.read("jobs.toml");
+    folder.write("jobs.toml", &jobs.replace("steps = 60", "steps = 70"));
+    std::fs::remove_file(folder.path("out/log.csv")).unwrap();
+    assert_eq!(state(&carried_out(&folder), "sweep-2")["steps"], 70);
+    let longer =
+        folder.run("run out/plans/sweep-1-1.toml --steps 70 --threads 1 --save longer --resume alone");
+    assert_eq!(longer.code, 0, "{longer:?}");
+    assert_eq!(weights(&folder, "out/sweep-1/checkpoints", 70), weights(&folder, "longer", 70));
+    for (was, becomes, expected) in [
+        ("steps = 60", "steps = 50", "`steps`: 50; 70 are done and saved"),
+        ("\"7\"", "\"8\"", "it was begun with [\"--seed\",\"7\"]"),
+        ("seq = 16", "seq = 8", "was made for another model or batch"),
+    ] {
+        folder.write(
+            "jobs.toml",
+            &jobs
+                .replace("steps = 60", if was == "steps = 60" { becomes } else { "steps = 70" })
+                .replace(was, becomes),
+        );
+        let ran = folder.run(COMMAND);
+        assert_eq!((ran.code, ran.stderr.lines().count()), (2, 1), "{becomes}: {ran:?}");
+        assert!(ran.stderr.contains(expected), "{becomes}: {ran:?}");
+    }
+    folder.write("jobs.toml", &jobs.replace("steps = 60", "steps = 70"));
     let pictured = folder.run(&format!("{COMMAND} --svg both.svg"));
     assert!(
         pictured.stdout.contains("\nforecast   ") && pictured.stdout.contains("\nmeasured   "),
@@ -212,7 +237,7 @@ fn bad_input_is_one_line_before_anything_is_measured() {
     let one = "[[job]]\nname = \"a\"\nsteps = 5\n";
     check(&format!("{one}run = [\"--save\", \"x\"]"), "", 2, "`run`: `--save`; a fleet says this itself");
     check(&format!("{one}run = [\"--save=x\"]"), "", 2, "a fleet says this itself");
-    check(&format!("{one}run = [\"--data\", \"-\"]"), "", 2, "`-`; a fleet says this itself");
+    check(&format!("{one}run = [\"--data\", \"-\"]"), "", 2, "`-`; a job has no standard input: name a file");
     check(&format!("{one}run = [\"--learning-rat\", \"1\"]"), "", 2, "job `a`: `run`: ");
     check("[[job]]\nname = \"plans\"\nsteps = 5\n", "", 2, "the folder `plans` belongs to something else");
     check(
@@ -221,13 +246,18 @@ fn bad_input_is_one_line_before_anything_is_measured() {
         2,
         "job `a-b`: `name`: \"a-b\"; the folder `a-b` belongs to something else",
     );
+    check("steps = 5\n[[job]]\nname = \" a\"\n", "", 2, "it should have no space at its ends");
+    check(&format!("steps = 5\n[[job]]\nname = \"{}\"\n", "a".repeat(101)), "", 2, "at most 100 bytes");
+    check("[[job]]\nname = \"a\"\ntokens = 1e18\n", "", 2, "a job has at most 100000000 steps here");
+    check(&format!("{one}run = [\"--help\"]"), "", 2, "`--help`; it is no argument of a training");
+    check(one, "--svg jobs.toml", 2, "`--svg` is jobs.toml; this file is the fleet's own: name another");
     check(one, "--cores 100000", 2, "`--cores` is 100000; this machine has ");
     check(one, "--cores 0", 2, "--cores");
     check(
         &format!("{one}min_gpus = 5000"),
         "",
         3,
-        "job `a` never fits: min_gpus and max_gpus leave no number of cores",
+        "job `a` never fits: min_gpus and max_gpus leave none of the numbers of cores that are tried: 1",
     );
     check(&format!("{one}after = [\"a\"]"), "", 2, "wait for each other");
     check(&format!("{one}model = \"none\"\n"), "", 2, "job `a`: `model`");
