@@ -7,6 +7,7 @@ mod node_orders;
 #[cfg(test)]
 mod tests;
 
+use crate::candidate::Candidate;
 use crate::cost::CachedCosts;
 use crate::explain::{alternatives, broken, finalists, front, infeasible};
 use crate::explore::{Goal, Looks, SearchSpace, Seen, search_summary};
@@ -234,8 +235,9 @@ fn with_offload(question: &Question) -> Option<Question> {
 }
 
 /// What a part of a larger question has.
+#[derive(Clone)]
 pub(crate) enum PartAnswer {
-    /// The fastest simulated plans of different meshes, the fastest first.
+    /// The fastest simulated plans of different meshes, the fastest first; none if none that fits is of use.
     Plans(Vec<Finalist>),
     /// Nothing fits: the plan that comes closest needs this many times the memory that it may use, without end if none is known.
     Short(f64),
@@ -250,22 +252,73 @@ pub(crate) enum Effort {
     Whole,
 }
 
+/// Which plans are of use to a question that has this one as a part.
+#[derive(Clone, Copy)]
+pub(crate) struct OfUse<'a> {
+    /// Of which candidates others are not.
+    pub is_limited: &'a (dyn Fn(&Candidate) -> bool + Sync),
+    /// Of these, plans are of use whose step and this many forward passes over its microbatches
+    pub forwards: f64,
+    /// take less than this, which may be without end.
+    pub below: Seconds,
+}
+
+impl OfUse<'_> {
+    /// The expected step time of a candidate from which on its plans are of no use.
+    ///
+    /// t_max = (T − f m F / p) q
+    ///
+    /// T the time, f forward passes of m microbatches over p pipeline ranks, F the forward times of all layers for a microbatch: the
+    /// busiest of the ranks has 1 / p of them or more. q the expected ratio of measured to forecast time.
+    fn expected_below(&self, space: &SearchSpace, candidate: &Candidate) -> Seconds {
+        if self.below.get().is_infinite() || !(self.is_limited)(candidate) {
+            return Seconds::new(f64::INFINITY);
+        }
+        let question = space.question();
+        let shape = candidate.shape(question.job.global_batch);
+        let of_microbatch = space.model().of(candidate).forward_time(question);
+        let forward = of_microbatch * (shape.microbatches as f64 / shape.ranks as f64);
+        space.model().outlook(candidate).expected(self.below - self.forwards * forward * CLOCK)
+    }
+
+    /// The same of any candidate.
+    fn expected_below_any(&self, space: &SearchSpace) -> Option<Seconds> {
+        let times = space.legal.layouts.iter().map(|layout| space.model().outlook(layout).time);
+        let most = times.fold(0.0, f64::max);
+        let all = self.below.get().is_finite() && space.legal.layouts.iter().all(self.is_limited);
+        all.then(|| self.below * most)
+    }
+}
+
+/// What is left of a lower bound for the rounding of the simulator's clock, which is in whole picoseconds.
+const CLOCK: f64 = 1.0 - 1e-6;
+
 /// The fastest plans with all nodes, for questions that have this one as a part. With the whole effort the first has the step time
-/// of `plan`'s fastest; the others are of those that were simulated on the way.
+/// of `plan`'s fastest; the others are of those that were simulated on the way. Plans that are not of use may be missing.
 ///
 /// # Errors
 /// As `plan`.
 pub(crate) fn plan_part(
     question: &Question,
     effort: Effort,
+    of_use: OfUse,
     costs: CachedCosts,
     stop: Stop,
 ) -> Result<PartAnswer, PlannerError> {
     let space = SearchSpace::sharing(question, costs)?;
     let proved = if effort == Effort::Whole { KEPT } else { 1 };
-    let mut explored = space.explore_from(Vec::new(), &Goal::fastest(proved, stop), &|_| {})?;
+    let below = |candidate: &Candidate| of_use.expected_below(&space, candidate);
+    let goal = Goal { of_use_below: &below, ..Goal::fastest(proved, stop) };
+    let most = of_use.expected_below_any(&space);
+    let mut explored = space.explore_below(most, Vec::new(), &goal, &|_| {})?;
     if effort == Effort::Whole {
         space.improve(&mut explored, KEPT, stop)?;
+    }
+    if of_use.below.get().is_finite() {
+        let is_of_use =
+            |seen: &Seen| seen.time().is_some_and(|time| Seconds::from(time) < below(&seen.candidate));
+        explored.seen.retain(is_of_use);
+        return Ok(PartAnswer::Plans(finalists(&explored, space.model())));
     }
     let plans = finalists(&explored, space.model());
     if !plans.is_empty() {

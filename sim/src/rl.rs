@@ -22,5 +22,5 @@ pub use forecast::{
 pub use generation::{Generated, generate};
 pub use memory::{PhaseMemory, phase_memory, training_memory};
 pub use packing::{Packed, packed};
-pub use passes::{EqualSamples, SEQUENCE_UNIT, forward_time};
+pub use passes::{EqualSamples, SEQUENCE_UNIT, forward_time, microbatches_of_updates};
 pub use sync::sync_time;

@@ -175,12 +175,10 @@ fn look(
     out_of_time: Stop,
 ) -> Result<Looked, PlannerError> {
     let goal = Goal {
-        keep: 1,
         layouts: &*choice.layouts,
         candidates: &*choice.candidates,
         looks: Looks::UpTo(LOOKS),
-        tight_up_to: usize::MAX,
-        out_of_time,
+        ..Goal::fastest(1, out_of_time)
     };
     let explored = space.explore(&goal, &|_| {})?;
     let states = explored.infeasible_states.values();

@@ -55,6 +55,9 @@ pub(crate) struct Goal<'a> {
     pub layouts: &'a (dyn Fn(&Candidate) -> bool + Sync),
     /// Which of their candidates.
     pub candidates: &'a (dyn Fn(&Candidate) -> bool + Sync),
+    /// From which expected time on plans of a candidate are of no use, however few are known; without end if each may be. Asked of
+    /// candidates with the layer costs of their layouts.
+    pub of_use_below: &'a (dyn Fn(&Candidate) -> Seconds + Sync),
     /// How many candidates are solved.
     pub looks: Looks,
     /// With more ranks than this that have the same weights, candidates are solved by their closed-form bound: what a tight one
@@ -71,6 +74,7 @@ impl<'a> Goal<'a> {
             keep,
             layouts: &|_| true,
             candidates: &|_| true,
+            of_use_below: &|_| Seconds::new(f64::INFINITY),
             looks: Looks::Unlimited,
             tight_up_to: usize::MAX,
             out_of_time,
@@ -86,6 +90,12 @@ impl<'a> Goal<'a> {
     /// without: candidates without such a bound would come first, and be solved in vain.
     fn bounds_whole_blocks(&self, candidate: &Candidate) -> bool {
         self.looks == Looks::Unlimited && candidate.virtual_stages == 1
+    }
+
+    /// The least of `most` and of the time from which on plans of a candidate are of no use.
+    fn most_of(&self, candidate: &Candidate, most: Option<Seconds>) -> Option<Seconds> {
+        let of_use = Some((self.of_use_below)(candidate)).filter(|below| below.get().is_finite());
+        of_use.into_iter().chain(most).reduce(Seconds::min)
     }
 
     /// Whether a candidate gets a tight bound before it is solved.
@@ -402,11 +412,17 @@ impl SearchSpace<'_> {
         if (goal.out_of_time)() {
             return Ok(Step::Left(branch));
         }
-        let candidate = match branch.part {
-            Part::Layout => return self.open_layout(&branch, most),
-            Part::Pipeline => return Ok(self.open_pipeline(&branch, goal, known, most, plan)),
-            Part::Candidate | Part::Tight | Part::WholeBlocks => self.candidate(&branch),
-        };
+        if branch.part == Part::Layout {
+            return self.open_layout(&branch, goal, most);
+        }
+        let candidate = self.candidate(&branch);
+        let most = goal.most_of(&candidate, most);
+        if most.is_some_and(|most| branch.bound >= most) {
+            return Ok(Step::Opened(Vec::new(), Vec::new()));
+        }
+        if branch.part == Part::Pipeline {
+            return Ok(self.open_pipeline(&branch, goal, known, most, plan));
+        }
         let has_more = branch.part == Part::Candidate || goal.bounds_whole_blocks(&candidate);
         if branch.part != Part::WholeBlocks && goal.is_tight(&candidate) && has_more {
             candidate.apply_to(plan);
@@ -431,9 +447,10 @@ impl SearchSpace<'_> {
     }
 
     /// The pipelines of a branch's layout that may be below `most` with some state.
-    fn open_layout(&self, branch: &Branch, most: Option<Seconds>) -> Result<Step, PlannerError> {
+    fn open_layout(&self, branch: &Branch, goal: &Goal, most: Option<Seconds>) -> Result<Step, PlannerError> {
         let layout = &self.legal.layouts[branch.layout as usize];
         self.model().compute(layout)?;
+        let most = goal.most_of(layout, most);
         let (all, outlook) = (self.legal.candidates(layout), self.model().outlook(layout));
         let pipeline = |positions: Range<usize>| {
             let bound = outlook.expected(self.bounds.pipeline(&all.at(positions.start)));

@@ -93,12 +93,11 @@ impl SearchSpace<'_> {
         let likely = self.likely(wanted);
         let plan = self.any_plan();
         let goal = Goal {
-            keep: 1,
             layouts: &|layout| likely.contains(layout),
             candidates: &|candidate| wanted(candidate, &mut plan.clone()),
             looks: Looks::UpToFirstFit(LOOKS),
             tight_up_to,
-            out_of_time,
+            ..Goal::fastest(1, out_of_time)
         };
         Ok(self.explore(&goal, &|_| {})?.seen)
     }

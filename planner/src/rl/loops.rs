@@ -1,17 +1,22 @@
 //! Loops of a mode: every plan of training with every engine, for each division of the GPUs that may be the fastest.
 //!
 //! The passes of training depend on its plan and GPUs alone, generation on the engine's. Each is simulated once, for all modes and
-//! divisions that have it. A division is left out if the least time of generation, or what the products of training take at the GPUs' peak,
-//! is no less than the step of a loop that was found.
+//! divisions that have it.
+//!
+//! The best loop so far is a bound. No loop of a division takes less than its generation, the products of training at the GPUs' peak and
+//! the hand-over of the weights do in its mode: where that is no less than the best step, the division, or the question about its
+//! training, is left out. Any other question is asked for plans whose passes are so short that the loop beats the third of the loops
+//! whose training will be planned with the whole effort; the planner then leaves out what its lower bounds exceed. What is left
+//! out is neither the answer nor planned again, so that the answer is the same as without bounds, and as that does not
+//! depend on the number of threads: questions are asked in three waves, whose limits are those of the waves before.
 
 use super::engines::engines;
-use super::updates::{Training, Update};
+use super::updates::{ANY, Parts, Training, Update};
 use super::{RlCandidate, RlQuestion, RlVerdict, generation_gpus, named, part_of};
 use crate::search::Clock;
 use crate::verdict::PlannerError;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use trainwright_sim::Stop;
 use trainwright_sim::rl::{Generated, PhaseMemory, RlForecast, assembled, generate};
 use trainwright_spec::cluster::Cluster;
@@ -29,7 +34,10 @@ const REFINED: usize = 3;
 pub(super) struct Loops<'a> {
     question: &'a RlQuestion,
     training: BTreeMap<TrainingKey, Training<'a>>,
+    parts: Parts,
     generation: BTreeMap<GenerationKey, Engines>,
+    /// Whether what cannot be the answer is left out.
+    pub is_bounded: bool,
 }
 
 /// GPUs, whether other models stay on them, and whether each update is balanced.
@@ -47,7 +55,13 @@ struct Engines {
 
 impl<'a> Loops<'a> {
     pub fn new(question: &'a RlQuestion) -> Self {
-        Self { question, training: BTreeMap::new(), generation: BTreeMap::new() }
+        Self {
+            question,
+            training: BTreeMap::new(),
+            parts: Parts::default(),
+            generation: BTreeMap::new(),
+            is_bounded: true,
+        }
     }
 
     /// The fastest loop of each mode on a part of the question's cluster, or as far as a limit of time goes.
@@ -79,66 +93,46 @@ impl<'a> Loops<'a> {
             return Ok(RlVerdict { reasons, ..RlVerdict::default() });
         }
         let divisions = divisions(self.question, mode, cluster);
-        let mut best: Option<RlCandidate> = None;
-        let mut found: Vec<(Seconds, Place)> = Vec::new();
-        let mut closest: Option<(f64, Option<String>)> = None;
-        let mut faults: Vec<String> = Vec::new();
         let mut verdict = RlVerdict::default();
-        for [of_training, of_generation] in &divisions {
-            let may_be_faster = |generation: Seconds| {
-                let training = self.question.least_training(cluster, *of_training);
-                let least = least_step(mode, generation, training);
-                best.as_ref().is_none_or(|best| least < best.forecast.step)
-            };
+        let mut tally = Tally { is_bounded: self.is_bounded, ..Tally::default() };
+        let mut faults: Vec<String> = Vec::new();
+        let mut open: Vec<Division> = Vec::new();
+        for (index, [of_training, of_generation]) in divisions.iter().enumerate() {
             let parts = [of_training, of_generation].map(|gpus| part_of(&self.question.cluster, *gpus));
             let [Some(first), Some(second)] = parts else { continue };
             if stop() {
                 verdict.unseen += 1;
                 continue;
             }
-            if !may_be_faster(Seconds::ZERO) {
-                verdict.left_out += 1;
-                continue;
-            }
-            let of_engines = generation_key(mode, *of_generation);
+            let generation = generation_key(mode, *of_generation);
             let engines = self
                 .generation
-                .entry(of_engines)
+                .entry(generation)
                 .or_insert_with(|| Engines::new(self.question, mode, second));
             let served = engines.served.iter().map(|(_, generated)| generated.time);
-            let least = served.min_by(|one, other| one.get().total_cmp(&other.get()));
-            if !least.is_none_or(may_be_faster) {
+            let shortest = served.reduce(Seconds::min).unwrap_or(Seconds::ZERO);
+            let passes = self.question.least_training(cluster, *of_training);
+            let least = least_step(mode, shortest, passes);
+            let training = training_key(self.question, mode, *of_training);
+            open.push(Division { index, first, training, generation, passes, least });
+        }
+        // What is looked at first leaves out most of the others. Stable: of equal ones the first.
+        open.sort_by(|one, other| one.least.get().total_cmp(&other.least.get()));
+        for division in &open {
+            if stop() {
+                verdict.unseen += 1;
+                continue;
+            }
+            if !tally.may_be_faster(division.least, [division.index, 0]) {
                 verdict.left_out += 1;
                 continue;
             }
-            faults.extend(engines.faults.iter().cloned());
-            let key = training_key(self.question, mode, *of_training);
-            let training = match self.training.entry(key) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(unknown) => unknown.insert(Training::new(self.question, mode, &first, stop)?),
-            };
-            for (index, update) in training.updates.iter().enumerate() {
-                let mut fastest: Option<Seconds> = None;
-                for candidate in engines.with(update, mode) {
-                    verdict.tried[0] += 1;
-                    let missing = missing(&candidate.forecast);
-                    if missing > 0.0 {
-                        if closest.as_ref().is_none_or(|(least, _)| missing < *least) {
-                            closest = Some((missing, fullest_fault(&candidate.forecast)));
-                        }
-                        continue;
-                    }
-                    verdict.tried[1] += 1;
-                    let step = candidate.forecast.step;
-                    fastest = Some(fastest.map_or(step, |fastest| fastest.min(step)));
-                    if best.as_ref().is_none_or(|best| step < best.forecast.step) {
-                        best = Some(candidate);
-                    }
-                }
-                found.extend(fastest.map(|step| (step, (key, of_engines, index))));
-            }
+            faults.extend(self.generation[&division.generation].faults.iter().cloned());
+            self.look_at(division, mode, &mut tally, stop)?;
         }
-        let mut reasons: Vec<String> = closest.and_then(|(_, fault)| fault).into_iter().collect();
+        verdict.tried = tally.tried;
+        let mut reasons: Vec<String> =
+            tally.closest.take().and_then(|(_, fault)| fault).into_iter().collect();
         if reasons.is_empty() {
             reasons = match (divisions.is_empty(), verdict.tried[0]) {
                 (true, _) => vec!["there are too few GPUs to divide".into()],
@@ -149,44 +143,226 @@ impl<'a> Loops<'a> {
             reasons.dedup();
         }
         verdict.reasons = reasons.into_iter().map(|reason| format!("{}: {reason}", named(mode))).collect();
-        if let Some(best) = best {
-            verdict.found.push(self.refined(mode, best, found, stop)?);
-        }
+        self.refine(&open, mode, &mut tally, stop)?;
+        verdict.found.extend(tally.best.map(|(_, best)| best));
         Ok(verdict)
     }
 
-    /// The fastest loop once the training of the fastest ones is planned with the whole effort.
-    fn refined(
+    /// Asks the questions of a division that may have the fastest loop, the most promising first, and all others beside each other.
+    fn look_at(
         &mut self,
+        division: &Division,
         mode: Mode,
-        mut best: RlCandidate,
-        mut found: Vec<(Seconds, Place)>,
+        tally: &mut Tally,
         stop: Stop,
-    ) -> Result<RlCandidate, PlannerError> {
-        found.sort_by(|(one, _), (other, _)| one.get().total_cmp(&other.get()));
+    ) -> Result<(), PlannerError> {
+        let engines = &self.generation[&division.generation];
+        let training = self
+            .training
+            .entry(division.training)
+            .or_insert_with(|| Training::new(self.question, mode, &division.first));
+        let offers = Offers::new(division, mode, engines, training);
+        let order = training.by_promise();
+        let (first, others) = order.split_at(order.len().min(1));
+        let (second, others) = others.split_at(others.len().min(REFINED - 1));
+        for wave in [first, second, others] {
+            let most = tally.last_refined();
+            let is_open =
+                |asked: &&usize| tally.may_be_faster(offers.least(**asked), [division.index, **asked]);
+            let wanted: Vec<usize> = wave.iter().filter(is_open).copied().collect();
+            let limits: Vec<(usize, Seconds)> =
+                wanted.iter().map(|asked| (*asked, offers.longest_training(*asked, most))).collect();
+            training.ask(&limits, &self.parts, stop)?;
+            for asked in wanted {
+                if training.is_refined(asked) {
+                    let longest = offers.longest_training(asked, tally.least());
+                    training.refine(asked, longest, &self.parts, stop)?;
+                }
+                let updates = training.fit(asked).chain(training.refined(asked));
+                tally.add(division, (asked, training.is_refined(asked)), updates, engines, mode);
+            }
+        }
+        if tally.best.is_none() {
+            let closest = training.closest(stop)?;
+            tally.add(division, (0, true), closest.iter(), engines, mode);
+        }
+        Ok(())
+    }
+
+    /// Plans the training of the fastest loops with the whole effort, where it may then be the fastest of all.
+    fn refine(
+        &mut self,
+        divisions: &[Division],
+        mode: Mode,
+        tally: &mut Tally,
+        stop: Stop,
+    ) -> Result<(), PlannerError> {
+        let mut found = tally.found.clone();
+        found.sort_by(|one, other| one.step.get().total_cmp(&other.step.get()).then(one.at.cmp(&other.at)));
         let mut refined = 0;
-        for (_, (of_training, of_generation, update)) in found {
+        for Found { at: [division, asked], .. } in found {
             if refined == REFINED || stop() {
                 break;
             }
-            let training = self.training.get_mut(&of_training).expect("a loop that was found has training");
-            let known = training.updates.len();
-            refined += usize::from(training.refine(update, stop)?);
-            for update in &training.updates[known..] {
-                let candidates = self.generation[&of_generation].with(update, mode);
-                for candidate in candidates.filter(|candidate| missing(&candidate.forecast) == 0.0) {
-                    if candidate.forecast.step < best.forecast.step {
-                        best = candidate;
-                    }
-                }
+            let division = divisions.iter().find(|of| of.index == division).expect("it was looked at");
+            let training =
+                self.training.get_mut(&division.training).expect("a loop that was found has training");
+            if training.is_refined(asked) {
+                continue;
             }
+            refined += 1;
+            let engines = &self.generation[&division.generation];
+            let offers = Offers::new(division, mode, engines, training);
+            if tally.least().is_some_and(|least| offers.least(asked) >= least) {
+                continue;
+            }
+            let longest = offers.longest_training(asked, tally.least());
+            training.refine(asked, longest, &self.parts, stop)?;
+            tally.add(division, (asked, true), training.refined(asked), engines, mode);
         }
-        Ok(best)
+        Ok(())
     }
 }
 
-/// A plan of training, and the GPUs of its engine.
-type Place = (TrainingKey, GenerationKey, usize);
+/// A division of the GPUs.
+struct Division {
+    /// Its place among those of the mode.
+    index: usize,
+    /// The GPUs of training.
+    first: Cluster,
+    training: TrainingKey,
+    generation: GenerationKey,
+    /// What the products of training take at the GPUs' peak.
+    passes: Seconds,
+    /// No loop takes less.
+    least: Seconds,
+}
+
+/// By question and engine of a division, what loops take beside the passes of training.
+struct Offers<'a> {
+    mode: Mode,
+    passes: Seconds,
+    engines: &'a Engines,
+    /// By question and engine, the least time of the hand-over.
+    sync: Vec<Vec<Seconds>>,
+}
+
+impl<'a> Offers<'a> {
+    fn new(division: &Division, mode: Mode, engines: &'a Engines, training: &Training) -> Self {
+        let sync = |asked: usize| {
+            let of_engine =
+                |(engine, _): &(ServingPlan, Generated)| training.least_sync(asked, engine, &engines.cluster);
+            engines.served.iter().map(of_engine).collect()
+        };
+        let sync = (0..training.questions()).map(sync).collect();
+        Self { mode, passes: division.passes, engines, sync }
+    }
+
+    /// What each engine takes, and the hand-over of a question's plans to it.
+    fn of(&self, asked: usize) -> impl Iterator<Item = (Seconds, Seconds)> {
+        let times = self.engines.served.iter().map(|(_, generated)| generated.time);
+        times.zip(self.sync[asked].iter().copied())
+    }
+
+    /// No loop with a plan of this question takes less.
+    fn least(&self, asked: usize) -> Seconds {
+        let least = |(generation, sync)| least_step(self.mode, generation, self.passes) + sync;
+        self.of(asked).map(least).reduce(Seconds::min).unwrap_or(Seconds::new(f64::INFINITY))
+    }
+
+    /// Loops with plans of this question whose passes of training take so long take `most` or more.
+    fn longest_training(&self, asked: usize, most: Option<Seconds>) -> Seconds {
+        let Some(most) = most else { return ANY };
+        // Sums of other order may round otherwise.
+        let most = most * (1.0 + 1e-9);
+        let longest = |(generation, sync)| longest_training(self.mode, generation, most - sync);
+        self.of(asked).map(longest).reduce(Seconds::max).unwrap_or(Seconds::ZERO)
+    }
+}
+
+/// What is known of the loops of a mode.
+#[derive(Default)]
+struct Tally {
+    /// The fastest, and where it is: of equal ones the first.
+    best: Option<(Place, RlCandidate)>,
+    /// The fastest of each question.
+    found: Vec<Found>,
+    /// How much the loop that comes closest lacks of memory, in parts of it, and of which phase.
+    closest: Option<(f64, Option<String>)>,
+    tried: [usize; 2],
+    /// Whether what cannot be the answer is left out.
+    is_bounded: bool,
+}
+
+/// A division and a question of its training.
+type Place = [usize; 2];
+
+/// The fastest loop of a question.
+#[derive(Clone)]
+struct Found {
+    step: Seconds,
+    at: Place,
+    /// Whether its training is planned with the whole effort already.
+    refined: bool,
+}
+
+impl Tally {
+    fn least(&self) -> Option<Seconds> {
+        self.best.as_ref().filter(|_| self.is_bounded).map(|(_, best)| best.forecast.step)
+    }
+
+    /// Whether loops of a place that take `least` or more may come before the best.
+    fn may_be_faster(&self, least: Seconds, at: Place) -> bool {
+        !self.is_bounded || self.comes_first(least, at)
+    }
+
+    /// Whether a loop of a place that takes `least` comes before the best.
+    fn comes_first(&self, least: Seconds, at: Place) -> bool {
+        self.best.as_ref().is_none_or(|(of_best, best)| {
+            let step = best.forecast.step;
+            least < step || least == step && at < *of_best
+        })
+    }
+
+    /// The step of the last of the fastest questions whose training will be planned with the whole effort; `None` if there are
+    /// fewer. Slower ones are neither the best nor planned so.
+    fn last_refined(&self) -> Option<Seconds> {
+        let mut steps: Vec<Seconds> =
+            self.found.iter().filter(|found| !found.refined).map(|found| found.step).collect();
+        steps.sort_by(|one, other| one.get().total_cmp(&other.get()));
+        steps.get(REFINED - 1).filter(|_| self.is_bounded).copied()
+    }
+
+    /// Looks at the loops of a question's plans.
+    fn add<'u>(
+        &mut self,
+        division: &Division,
+        (asked, refined): (usize, bool),
+        updates: impl Iterator<Item = &'u Update>,
+        engines: &Engines,
+        mode: Mode,
+    ) {
+        let at = [division.index, asked];
+        let mut fastest: Option<Seconds> = None;
+        for candidate in updates.flat_map(|update| engines.with(update, mode)) {
+            self.tried[0] += 1;
+            let missing = missing(&candidate.forecast);
+            if missing > 0.0 {
+                if self.closest.as_ref().is_none_or(|(least, _)| missing < *least) {
+                    self.closest = Some((missing, fullest_fault(&candidate.forecast)));
+                }
+                continue;
+            }
+            self.tried[1] += 1;
+            let step = candidate.forecast.step;
+            fastest = Some(fastest.map_or(step, |fastest| fastest.min(step)));
+            if self.comes_first(step, at) {
+                self.best = Some((at, candidate));
+            }
+        }
+        self.found.extend(fastest.map(|step| Found { step, at, refined }));
+    }
+}
 
 impl Engines {
     fn new(question: &RlQuestion, mode: Mode, cluster: Cluster) -> Self {
@@ -263,6 +439,20 @@ fn least_step(mode: Mode, generation: Seconds, training: Seconds) -> Seconds {
         Mode::Streamed { parts } => {
             let part = 1.0 / parts.max(1) as f64;
             (generation + part * training).max(part * generation + training)
+        }
+    }
+}
+
+/// The longest training of loops whose step, without the hand-over, takes less than `most`; none, that is no time, if generation takes as
+/// long.
+fn longest_training(mode: Mode, generation: Seconds, most: Seconds) -> Seconds {
+    match mode {
+        Mode::Colocated { .. } | Mode::Disaggregated => most - generation,
+        Mode::OneStepOff | Mode::Async { .. } if generation < most => most,
+        Mode::OneStepOff | Mode::Async { .. } => Seconds::ZERO,
+        Mode::Streamed { parts } => {
+            let parts = parts.max(1) as f64;
+            (parts * (most - generation)).min(most - (1.0 / parts) * generation)
         }
     }
 }

@@ -141,6 +141,32 @@ fn more_tokens_in_a_microbatch_are_never_slower_and_never_needed() {
     assert!(steps.is_sorted_by(|less, more| more <= less), "{steps:?}");
 }
 
+/// The slow twin asks every question of every division for all its plans.
+#[test]
+fn what_bounds_leave_out_is_not_the_answer() {
+    let mut fewer = 0;
+    for (model, cluster, name, mini_batches) in [
+        ("llama-3.2-1b", "dgx-h100:1", "grpo", 2),
+        ("llama-3.2-1b", "dgx-h100:3", "grpo", 1),
+        ("qwen3-8b", "dgx-h100:2", "dapo", 1),
+        ("llama-3-8b", "dgx-a100:2", "ppo", 3),
+    ] {
+        let mut question = question(model, cluster, name);
+        question.job.mini_batches = mini_batches;
+        let of = |is_bounded: bool| {
+            let mut loops = Loops::new(&question);
+            loops.is_bounded = is_bounded;
+            loops.plan(&question.cluster, None).unwrap()
+        };
+        let (fast, slow) = (of(true), of(false));
+        let answers = |verdict: &RlVerdict| format!("{:?} {:?}", verdict.found, verdict.reasons);
+        assert_eq!(answers(&fast), answers(&slow), "{model} on {cluster}");
+        println!("{model} on {cluster}: {:?} of {:?} loops", fast.tried, slow.tried);
+        fewer += usize::from(fast.tried[0] < slow.tried[0]);
+    }
+    assert!(fewer > 1, "{fewer} answers with fewer looks");
+}
+
 #[test]
 fn the_answer_does_not_depend_on_the_number_of_threads() {
     let question = question("llama-3.2-1b", "dgx-h100:1", "grpo");

@@ -9,19 +9,28 @@
 
 use super::RlQuestion;
 use super::loops::loop_of;
+use crate::bound::LeastWork;
+use crate::candidate::Candidate;
 use crate::cost::CachedCosts;
+use crate::explore::SearchSpace;
 use crate::question::{Pins, Question};
 use crate::risk::Risk;
-use crate::search::{Effort, PartAnswer, plan_part};
+use crate::search::{Effort, OfUse, PartAnswer, plan_part};
 use crate::space::{OFFLOAD, divisors};
 use crate::verdict::{Finalist, PlannerError};
 use rayon::prelude::*;
+use std::sync::Mutex;
 use trainwright_lower::memory::plan_memory;
-use trainwright_sim::rl::{EqualSamples, SEQUENCE_UNIT, TrainingTimes, training_memory, training_times};
+use trainwright_sim::rl::{
+    EqualSamples, SEQUENCE_UNIT, TrainingTimes, microbatches_of_updates, sync_time, training_memory,
+    training_times,
+};
 use trainwright_sim::{Stop, fullest};
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::data::{Divided, data_scheme};
 use trainwright_spec::job::Job;
-use trainwright_spec::rl::{Mode, RlPlan};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::rl::{Mode, Phase, RlPlan};
 use trainwright_spec::serving::ServingPlan;
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::{Bytes, Seconds};
@@ -46,8 +55,6 @@ pub(super) struct Update {
     pub room: Bytes,
     /// What the planner takes it to need, without other models.
     alone: Bytes,
-    /// What the planner was asked.
-    asked: Asked,
 }
 
 impl Update {
@@ -70,10 +77,11 @@ pub(super) struct Training<'a> {
     mode: Mode,
     cluster: Cluster,
     stack: Stack,
-    /// The plans that fit, or, if there is none, those that come closest.
-    pub updates: Vec<Update>,
-    /// What was asked with the whole effort.
-    refined: Vec<Asked>,
+    asked: Vec<Asked>,
+    /// By question, what is known with the stages of the integer program.
+    quick: Vec<Option<Known>>,
+    /// What is known with the whole effort, in the order in which that was asked.
+    whole: Vec<(usize, Known)>,
 }
 
 /// What is asked.
@@ -86,6 +94,7 @@ pub(super) struct Asked {
 }
 
 /// What became of it.
+#[derive(Default)]
 struct Answer {
     fit: Vec<Update>,
     closest: Vec<Update>,
@@ -93,59 +102,219 @@ struct Answer {
     short: f64,
 }
 
+/// What is known of a question: all plans that are of use to loops whose passes of training take less than this.
+struct Known {
+    below: Seconds,
+    answer: Answer,
+}
+
+/// Answers of the planner, for questions that several modes ask.
+#[derive(Default)]
+pub(super) struct Parts(Mutex<Vec<(PartKey, Seconds, PartAnswer)>>);
+
+/// GPUs, question, what others hold of a GPU's memory, and effort.
+type PartKey = (usize, Asked, Bytes, Effort);
+
+impl Parts {
+    fn known(&self, key: &PartKey, below: Seconds) -> Option<PartAnswer> {
+        let known = self.0.lock().expect("no holder of the lock panics");
+        known.iter().find(|(of, up_to, _)| of == key && *up_to >= below).map(|(.., answer)| answer.clone())
+    }
+
+    fn add(&self, key: PartKey, below: Seconds, answer: &PartAnswer) {
+        self.0.lock().expect("no holder of the lock panics").push((key, below, answer.clone()));
+    }
+}
+
+/// Without a limit.
+pub(super) const ANY: Seconds = Seconds::new(f64::INFINITY);
+
 impl<'a> Training<'a> {
-    /// Asks for every number of data ranks, as far as the time goes.
-    ///
-    /// # Errors
-    /// Bad pins, and a deadlock of a schedule.
-    pub fn new(
-        question: &'a RlQuestion,
-        mode: Mode,
-        cluster: &Cluster,
-        stop: Stop,
-    ) -> Result<Self, PlannerError> {
+    pub fn new(question: &'a RlQuestion, mode: Mode, cluster: &Cluster) -> Self {
         let (mut cluster, mut stack) = (cluster.clone(), question.stack.clone());
         if let Some(calibration) = &question.calibration {
             calibration.apply(&mut cluster, &mut stack);
         }
-        let mut training = Self { question, mode, cluster, stack, updates: Vec::new(), refined: Vec::new() };
-        training.updates = training.first(stop)?;
-        Ok(training)
+        let (asked, quick, whole) = (Vec::new(), Vec::new(), Vec::new());
+        let mut training = Self { question, mode, cluster, stack, asked, quick, whole };
+        training.asked = training.all();
+        training.quick = training.asked.iter().map(|_| None).collect();
+        training
     }
 
-    fn first(&self, stop: Stop) -> Result<Vec<Update>, PlannerError> {
+    /// The questions, the most promising first.
+    pub fn by_promise(&self) -> Vec<usize> {
         let costs = CachedCosts::new(&self.cluster);
-        let asked = self.all();
-        let answers: Vec<Result<_, PlannerError>> =
-            asked.par_iter().map(|asked| self.answer(*asked, Effort::Quick, &costs, stop)).collect();
-        let answers = answers.into_iter().collect::<Result<Vec<Answer>, PlannerError>>()?;
-        let fit: Vec<Update> = answers.iter().flat_map(|answer| answer.fit.clone()).collect();
-        if !fit.is_empty() {
-            return Ok(fit);
+        let promised = |(index, asked): (usize, &Asked)| {
+            let question = self.question(asked, Bytes::ZERO, &self.cluster);
+            let space = SearchSpace::sharing(&question, costs.clone());
+            (space.map_or(ANY, |space| space.rough_times().0), index)
+        };
+        let mut all: Vec<(Seconds, usize)> = self.asked.par_iter().enumerate().map(promised).collect();
+        all.sort_by(|one, other| one.0.get().total_cmp(&other.0.get()));
+        all.into_iter().map(|(_, index)| index).collect()
+    }
+
+    /// Asks questions, each for loops whose passes of training take less than a limit, as far as that is not known.
+    ///
+    /// # Errors
+    /// Bad pins, and a deadlock of a schedule.
+    pub fn ask(
+        &mut self,
+        wanted: &[(usize, Seconds)],
+        parts: &Parts,
+        stop: Stop,
+    ) -> Result<(), PlannerError> {
+        let is_known = |index: usize, below: Seconds| {
+            self.quick[index].as_ref().is_some_and(|known| known.below >= below)
+        };
+        let open: Vec<(usize, Seconds)> =
+            wanted.iter().copied().filter(|(index, below)| !is_known(*index, *below)).collect();
+        let costs = CachedCosts::new(&self.cluster);
+        let answer = |(index, below): &(usize, Seconds)| {
+            let answer = self.answer(self.asked[*index], Effort::Quick, *below, (parts, &costs), stop)?;
+            Ok((*index, Known { below: *below, answer }))
+        };
+        let answers: Vec<Result<(usize, Known), PlannerError>> = open.par_iter().map(answer).collect();
+        for answer in answers {
+            let (index, known) = answer?;
+            self.quick[index] = Some(known);
+        }
+        Ok(())
+    }
+
+    /// Asks a question with the whole effort, for loops whose passes of training take less than a limit; whether that was still to be
+    /// done.
+    ///
+    /// # Errors
+    /// As `ask`.
+    pub fn refine(
+        &mut self,
+        index: usize,
+        below: Seconds,
+        parts: &Parts,
+        stop: Stop,
+    ) -> Result<bool, PlannerError> {
+        let known = self.whole.iter().position(|(of, _)| *of == index);
+        if known.is_some_and(|known| self.whole[known].1.below >= below) {
+            return Ok(false);
+        }
+        let costs = CachedCosts::new(&self.cluster);
+        let answer = self.answer(self.asked[index], Effort::Whole, below, (parts, &costs), stop)?;
+        let answer = Known { below, answer };
+        match known {
+            Some(known) => self.whole[known].1 = answer,
+            None => self.whole.push((index, answer)),
+        }
+        Ok(true)
+    }
+
+    /// How many questions there are.
+    pub fn questions(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Whether a question was asked with the whole effort.
+    pub fn is_refined(&self, index: usize) -> bool {
+        self.whole.iter().any(|(of, _)| *of == index)
+    }
+
+    /// The plans that fit and are known for a question.
+    pub fn fit(&self, index: usize) -> impl Iterator<Item = &Update> {
+        self.quick[index].iter().flat_map(|known| &known.answer.fit)
+    }
+
+    /// Those that are known since it was asked with the whole effort.
+    pub fn refined(&self, index: usize) -> impl Iterator<Item = &Update> {
+        let of_question = move |(of, _): &&(usize, Known)| *of == index;
+        self.whole.iter().filter(of_question).flat_map(|(_, known)| &known.answer.fit)
+    }
+
+    /// The plans that come closest, where all questions are known without a limit and nothing fits.
+    ///
+    /// # Errors
+    /// As `ask`.
+    pub fn closest(&self, stop: Stop) -> Result<Vec<Update>, PlannerError> {
+        let answers: Vec<&Answer> = self.quick.iter().flatten().map(|known| &known.answer).collect();
+        if answers.iter().any(|answer| !answer.fit.is_empty()) {
+            return Ok(Vec::new());
         }
         let closest: Vec<Update> = answers.iter().flat_map(|answer| answer.closest.clone()).collect();
-        let least = answers.iter().zip(&asked).min_by(|one, other| one.0.short.total_cmp(&other.0.short));
+        let least =
+            answers.iter().zip(&self.asked).min_by(|one, other| one.0.short.total_cmp(&other.0.short));
         match least {
             Some((answer, asked)) if closest.is_empty() => {
-                self.with_more_memory(*asked, answer.short, &costs, stop)
+                self.with_more_memory(*asked, answer.short, &CachedCosts::new(&self.cluster), stop)
             }
             _ => Ok(closest),
         }
     }
 
-    /// Asks for what gave an update with the whole effort; whether that was still to be done.
+    /// No hand-over of the weights that plans of a question give takes less, to one of these engines.
+    pub fn least_sync(&self, index: usize, engine: &ServingPlan, generation: &Cluster) -> Seconds {
+        let Asked { data, sharding, .. } = self.asked[index];
+        let job = Job::new(1, 1, self.question.precision);
+        let model = self.question.model.clone();
+        let mut actor = Plan::plain(model, self.stack.clone(), self.cluster.clone(), job);
+        // The hand-over depends on how many data ranks hold different weights.
+        let divides = data_scheme(sharding).is_ok_and(|scheme| scheme.divides() >= Divided::Weights);
+        let experts = self.question.model.fewest_experts().map_or(Vec::new(), divisors);
+        let shards = if divides { divisors(data) } else { vec![1] };
+        let mut shards: Vec<usize> =
+            shards.into_iter().chain(experts.into_iter().map(|ranks| ranks.min(data))).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        actor.mesh.data = data;
+        let sync = |shards: usize| {
+            actor.mesh.expert = shards;
+            let plan = loop_of(self.question, self.mode, actor.clone(), generation, engine.clone());
+            sync_time(&plan)
+        };
+        shards.into_iter().map(sync).reduce(Seconds::min).unwrap_or(Seconds::ZERO)
+    }
+
+    /// Which plans of a question are of use to loops whose passes of training take less than `below`.
     ///
-    /// # Errors
-    /// As `new`.
-    pub fn refine(&mut self, update: usize, stop: Stop) -> Result<bool, PlannerError> {
-        let asked = self.updates[update].asked;
-        if self.refined.contains(&asked) {
-            return Ok(false);
+    /// a e (n t + Σ W) + f F < B (s / s₀)²
+    ///
+    /// t the planner's time of the longest update, of which there are n among those of an epoch, W what the products of the others
+    /// take at the highest rate of the GPUs, a models that are trained, e epochs; f forward passes of time F, which is bounded by the
+    /// layers' times if its samples are those of the updates, else by its products at that rate; B is `below`.
+    ///
+    /// s are the tokens of the question's samples, s₀ the fewest with which one of its plans is timed: of these a step takes (s₀ / s)²
+    /// of its time or more, as that of attention grows with the square of the tokens and nothing else grows faster. Tiles of products
+    /// may break that by a part of the rounding, which is below 1 / `ROUNDING`; where s = s₀, the limit is exact.
+    fn limit(&self, asked: &Asked, below: Seconds) -> (f64, Seconds) {
+        if below.get().is_infinite() {
+            return (0.0, below);
         }
-        let answer = self.answer(asked, Effort::Whole, &CachedCosts::new(&self.cluster), stop)?;
-        self.updates.extend(answer.fit);
-        self.refined.push(asked);
-        Ok(true)
+        let job = &self.question.job;
+        let count = |of: &[Phase]| job.phases().filter(|phase| of.contains(phase)).count() as f64;
+        let models = count(&[Phase::ActorUpdate, Phase::CriticUpdate]);
+        let forwards = count(&[Phase::OldLogProb, Phase::RefLogProb, Phase::Values]);
+        let balance = self.question.controller.balance_in(self.mode);
+        let updates = microbatches_of_updates(job, asked.data, asked.pack, balance);
+        let longest = asked.samples.microbatches;
+        let [longer, shorter]: [Vec<usize>; 2] =
+            [true, false].map(|long| updates.iter().copied().filter(|of| (*of == longest) == long).collect());
+        let products = |samples: EqualSamples| {
+            let question = self.question(&Asked { samples, ..*asked }, Bytes::ZERO, &self.cluster);
+            LeastWork::new(&question).gpu_time(self.question.precision) / self.cluster.gpus() as f64
+        };
+        let of_updates =
+            |unit: usize| EqualSamples::of_updates(job, asked.data, asked.pack, balance, unit).sequence;
+        let fewest = of_updates(SEQUENCE_UNIT);
+        let below = below * (asked.samples.sequence as f64 / fewest as f64).powi(2);
+        let others: f64 = shorter.iter().map(|of| *of as f64 / longest as f64).sum();
+        let times = models * job.epochs as f64 * longer.len() as f64;
+        let rest = below / times
+            - (others / longer.len() as f64) * products(EqualSamples { sequence: fewest, ..asked.samples });
+        let of_forward = EqualSamples::of_forward(job, asked.data, asked.pack, SEQUENCE_UNIT);
+        let is_alike = of_forward.micro_batch == asked.samples.micro_batch && of_forward.sequence >= fewest;
+        match is_alike {
+            true => (forwards / times * of_forward.microbatches as f64 / longest as f64, rest),
+            false => (0.0, rest - (forwards / times / 3.0) * products(of_forward)),
+        }
     }
 
     /// Every question: the same microbatches are asked for once.
@@ -154,13 +323,9 @@ impl<'a> Training<'a> {
         let balance = self.question.controller.balance_in(self.mode);
         let longest = job.sample_lengths().into_iter().max().unwrap_or(1);
         let mut asked: Vec<Asked> = Vec::new();
-        let mut unit = SEQUENCE_UNIT;
-        while 2 * unit <= longest / ROUNDING {
-            unit *= 2;
-        }
         for data in divisors(self.cluster.gpus()) {
             for pack in packs(longest, self.question.pack) {
-                let samples = EqualSamples::of_updates(job, data, pack, balance, unit);
+                let samples = EqualSamples::of_updates(job, data, pack, balance, unit(longest));
                 let known = |asked: &Asked| asked.data == data && asked.samples == samples;
                 if asked.iter().any(known) {
                     continue;
@@ -186,15 +351,19 @@ impl<'a> Training<'a> {
     fn planned(
         &self,
         asked: &Asked,
-        held: Bytes,
-        cluster: &Cluster,
+        (held, cluster): (Bytes, &Cluster),
         effort: Effort,
+        below: Seconds,
         costs: &CachedCosts,
         stop: Stop,
     ) -> Result<PartAnswer, PlannerError> {
         let mut question = self.question(asked, held, cluster);
         question.pins.virtual_stages = (effort == Effort::Quick).then_some(1);
-        plan_part(&question, effort, costs.clone(), stop)
+        // Where context ranks do not divide the tokens of a microbatch, more may be packed than the question says.
+        let is_timed_so = |candidate: &Candidate| asked.pack.is_multiple_of(candidate.mesh.context);
+        let (forwards, below) = self.limit(asked, below);
+        let of_use = OfUse { is_limited: &is_timed_so, forwards, below };
+        plan_part(&question, effort, of_use, costs.clone(), stop)
     }
 
     fn question(&self, asked: &Asked, held: Bytes, cluster: &Cluster) -> Question {
@@ -228,13 +397,24 @@ impl<'a> Training<'a> {
         &self,
         asked: Asked,
         effort: Effort,
-        costs: &CachedCosts,
+        below: Seconds,
+        (parts, costs): (&Parts, &CachedCosts),
         stop: Stop,
     ) -> Result<Answer, PlannerError> {
         let mut held = Bytes::ZERO;
-        let mut answer = Answer { fit: Vec::new(), closest: Vec::new(), short: f64::INFINITY };
+        let mut answer = Answer { short: f64::INFINITY, ..Answer::default() };
         for _ in 0..ROUNDS {
-            match self.planned(&asked, held, &self.cluster, effort, costs, stop) {
+            let key = (self.cluster.gpus(), asked, held, effort);
+            let planned = match parts.known(&key, below) {
+                Some(known) => Ok(known),
+                None => self.planned(&asked, (held, &self.cluster), effort, below, costs, stop),
+            };
+            if let Ok(planned) = &planned
+                && !stop()
+            {
+                parts.add(key, below, planned);
+            }
+            match planned {
                 Ok(PartAnswer::Plans(plans)) => answer.closest = self.timed(asked, held, plans),
                 Ok(PartAnswer::Short(short)) => {
                     answer.short = short;
@@ -276,7 +456,7 @@ impl<'a> Training<'a> {
             }
             let memory = &mut larger.node.gpu.memory.value;
             *memory = *memory * short.max(GROWTH);
-            match self.planned(&asked, Bytes::ZERO, &larger, Effort::Quick, costs, stop)? {
+            match self.planned(&asked, (Bytes::ZERO, &larger), Effort::Quick, ANY, costs, stop)? {
                 PartAnswer::Plans(plans) => return Ok(self.timed(asked, Bytes::ZERO, plans)),
                 PartAnswer::Short(more) => short = more,
             }
@@ -298,10 +478,19 @@ impl<'a> Training<'a> {
             // The plan with the samples' microbatches is the one to show.
             let plan = RlPlan { actor: times.actor.clone(), critic: times.critic.clone(), ..plan };
             let room = found.outlook.room(self.cluster.node.gpu.memory.value) + held;
-            Some(Update { plan, times, room, alone, asked })
+            Some(Update { plan, times, room, alone })
         });
         timed.collect()
     }
+}
+
+/// What the tokens of the planner's samples are a multiple of, so that plans with many ranks for a sample are possible.
+fn unit(longest: usize) -> usize {
+    let mut unit = SEQUENCE_UNIT;
+    while 2 * unit <= longest / ROUNDING {
+        unit *= 2;
+    }
+    unit
 }
 
 /// Tokens of a microbatch at most: of the longest sample, twice, four times as many, … and as many as are allowed.

@@ -6,7 +6,7 @@ mod small_questions;
 use super::node_orders::node_orders;
 use super::plan;
 use crate::candidate::Candidate;
-use crate::explore::{Explored, Goal, Looks, SearchSpace, Seen, Trial};
+use crate::explore::{Explored, Goal, SearchSpace, Seen, Trial};
 use crate::question::Question;
 use crate::risk::{MemoryLimit, Order, Outlook};
 use crate::space::recompute_choices;
@@ -176,15 +176,7 @@ fn the_search_finds_what_solving_everything_finds_or_faster_stages() {
         let (mut everything, mut least) = (0, Vec::new());
         for ordered in node_orders(&question) {
             let space = SearchSpace::new(&ordered).unwrap();
-            let (all, never) = (|_: &Candidate| true, || false);
-            let goal = Goal {
-                keep: KEPT,
-                layouts: &all,
-                candidates: &all,
-                looks: Looks::Unlimited,
-                tight_up_to: usize::MAX,
-                out_of_time: &never,
-            };
+            let goal = Goal::fastest(KEPT, &|| false);
             let fastest = |seen: &[Seen]| {
                 let mut times: Vec<Picoseconds> = seen.iter().filter_map(Seen::time).collect();
                 times.sort_unstable();

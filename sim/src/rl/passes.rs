@@ -50,6 +50,12 @@ impl EqualSamples {
         let lengths = job.sample_lengths();
         Self::new(&lengths, &shapes(&lengths, data, job.mini_batches, pack, balance), unit)
     }
+
+    /// Those of a forward pass over all samples.
+    pub fn of_forward(job: &RlJob, data: usize, pack: usize, unit: usize) -> Self {
+        let lengths = job.sample_lengths();
+        Self::new(&lengths, &[packed(&lengths, data, pack)], unit)
+    }
 }
 
 /// The plan with equal samples.
@@ -101,6 +107,12 @@ pub(super) fn update_time(
         all += known[&microbatches];
     }
     Ok(all)
+}
+
+/// The microbatches of each of a loop's updates over `data` ranks.
+pub fn microbatches_of_updates(job: &RlJob, data: usize, pack: usize, balance: Balance) -> Vec<usize> {
+    let shapes = shapes(&job.sample_lengths(), data, job.mini_batches, pack, balance);
+    shapes.into_iter().map(|shape| shape.microbatches).collect()
 }
 
 /// What the fullest rank does in each update.

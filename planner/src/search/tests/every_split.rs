@@ -6,7 +6,7 @@
 
 use super::{divisions_of_model, fits, question, with_adapters};
 use crate::candidate::Candidate;
-use crate::explore::{Goal, Looks, SearchSpace, Seen};
+use crate::explore::{Goal, SearchSpace, Seen};
 use crate::question::Question;
 use crate::search::{Scope, plan_within};
 use crate::verdict::Verdict;
@@ -152,14 +152,7 @@ fn check(model: &str, cluster: &str, gib: f64, job: [usize; 2], improves: bool) 
     question.pins.virtual_stages = Some(1);
     question.pins.recompute = Some(Recompute::None);
     let space = SearchSpace::new(&question).unwrap();
-    let goal = Goal {
-        keep: 1,
-        layouts: &|_| true,
-        candidates: &|_| true,
-        looks: Looks::Unlimited,
-        tight_up_to: usize::MAX,
-        out_of_time: &|| false,
-    };
+    let goal = Goal::fastest(1, &|| false);
     let mut explored = space.explore(&goal, &|_| {}).unwrap();
     let fastest = |seen: &[Seen]| {
         let times = seen.iter().filter_map(|seen| Some((seen.time()?, seen.candidate)));
