@@ -43,6 +43,9 @@ pub struct Stack {
     /// The data-parallel schemes it has in addition to `none` and, with a sharded optimizer, `zero1`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub data_schemes: Vec<String>,
+    /// The pipeline schedules that it has: none if it has no pipelines, any if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedules: Option<Vec<String>>,
     /// Whether it can recompute the attention core alone.
     pub selective_recompute: bool,
     /// How attention is computed.
@@ -362,6 +365,16 @@ impl Stack {
             "zero1" => self.sharded_optimizer,
             other => self.data_schemes.iter().any(|scheme| scheme == other),
         }
+    }
+
+    /// Whether it has the pipeline schedule of that name.
+    pub fn has_schedule(&self, name: &str) -> bool {
+        self.schedules.as_ref().is_none_or(|all| all.iter().any(|schedule| schedule == name))
+    }
+
+    /// Whether it has pipelines.
+    pub fn has_pipelines(&self) -> bool {
+        self.schedules.as_ref().is_none_or(|all| !all.is_empty())
     }
 
     /// In which precision gradients are accumulated when weights are in `weights`.

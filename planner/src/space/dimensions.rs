@@ -100,7 +100,7 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
         set: |_, draft, name| draft.context_scheme = name,
         get: |candidate| candidate.context_scheme,
     },
-    // As many as the model has blocks for.
+    // As many as the model has blocks for; one where the software has no pipelines.
     &Number {
         key: "pipeline",
         summary: "pipeline ranks, which hold successive layers",
@@ -109,7 +109,7 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
             let allowed = |pipeline: &usize| pipeline_allowed(model, *pipeline).is_ok();
             divisors(cluster.gpus() / draft.mesh.stage_ranks()).into_iter().filter(allowed).collect()
         },
-        tried: |_, _, _| true,
+        tried: |given, _, pipeline| pipeline == 1 || given.question.stack.has_pipelines(),
         set: |draft, pipeline| draft.mesh.pipeline = pipeline,
         get: |candidate| candidate.mesh.pipeline,
     },
@@ -202,8 +202,8 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
 
 /// In which order the layers run.
 pub(super) static PIPELINE: &[&dyn Dimension] = &[
-    // The usual schedules, or every one after whose steps all weights are up to date; others train another way and must
-    // be pinned. Without a pipeline all schedules are the same but for the memory they take: 1F1B takes the least.
+    // The usual schedules, or every one after whose steps all weights are up to date, that the software has; others train another
+    // way and must be pinned. Without a pipeline all schedules are the same but for the memory they take: 1F1B takes the least.
     &Named {
         key: "schedule",
         summary: "pipeline schedule",
@@ -211,9 +211,12 @@ pub(super) static PIPELINE: &[&dyn Dimension] = &[
         possible: |_, _, _| true,
         tried: |given, draft, name| match draft.mesh.pipeline {
             1 => name == "1f1b",
-            _ => schedule(name).is_ok_and(|schedule| match given.is_whole() {
-                true => schedule.flushes(),
-                false => schedule.searched(),
+            _ => schedule(name).is_ok_and(|schedule| {
+                let stack = &given.question.stack;
+                let of_stack = stack.schedules.is_some();
+                let suits =
+                    if given.is_whole() || of_stack { schedule.flushes() } else { schedule.searched() };
+                suits && stack.has_schedule(name)
             }),
         },
         set: |_, draft, name| draft.schedule = name,

@@ -67,6 +67,13 @@ pub(super) fn nothing_goes_together(
 fn no_pipeline(question: &Question, layout: &Candidate) -> String {
     let (model, pipeline) = (&question.model, layout.mesh.pipeline);
     let names = question.pins.pinned("schedule").unwrap_or_default();
+    let stack = &question.stack;
+    if names.is_empty() && !stack.has_pipelines() {
+        return format!(
+            "stack {} has no pipelines: pin a schedule to plan with one all the same",
+            stack.name
+        );
+    }
     let pinned = question.pins.pinned("virtual-stages").unwrap_or_default();
     let stages: Vec<usize> = pinned.iter().filter_map(|text| text.parse().ok()).collect();
     let stages = if stages.is_empty() { vec![1, 2] } else { stages };
