@@ -44,7 +44,7 @@ impl Importer for Accelerate {
     }
 
     fn stack(&self) -> &'static str {
-        "pytorch-eager"
+        "hugging-face"
     }
 
     fn draft(&self, request: &Request) -> Result<Imported, SpecError> {
@@ -203,6 +203,8 @@ fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecEr
         Some("fp8") => Precision::Fp8,
         Some(other) => return Err(request.bad_text("mixed_precision", other, "no, fp16, bf16 or fp8")),
     };
+    // Mixed precision keeps weights in 32 bits for the update.
+    plan.stack.pure_16_bits = false;
     let micro = tables.count("micro_batch", SEQUENCES)?;
     if micro.is_none() {
         tables.assume("micro_batch", 1);

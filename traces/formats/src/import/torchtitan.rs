@@ -17,6 +17,8 @@ use trainwright_spec::plan::{Piece, Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Place;
 use trainwright_spec::schedule::{Custom, SCHEDULES, Schedule, text};
+use trainwright_spec::sourced::Sourced;
+use trainwright_spec::stack::{Fusion, Stack};
 
 /// torchtitan.
 pub struct TorchTitan;
@@ -50,6 +52,11 @@ const KEYS: Keys = &[
     ("offload", "training.enable_cpu_offload"),
 ];
 
+/// torchtitan with model and loss compiled, and before the loss was.
+const STACK: &str = "torchtitan-2025";
+const STACK_WITHOUT_LOSS: &str = "torchtitan";
+
+const COMPONENTS: &str = "compile.components";
 const SCHEDULE: &str = "parallelism.pipeline_parallel_schedule";
 const SCHEDULE_CSV: &str = "parallelism.pipeline_parallel_schedule_csv";
 const PARTS: &str = "parallelism.module_fqns_per_model_part";
@@ -65,7 +72,7 @@ impl Importer for TorchTitan {
     }
 
     fn stack(&self) -> &'static str {
-        "pytorch-eager"
+        STACK
     }
 
     fn draft(&self, request: &Request) -> Result<Imported, SpecError> {
@@ -78,6 +85,7 @@ impl Importer for TorchTitan {
         let model = model(&tables, request)?;
         let in_file = tables.count("training.seq_len", TOKENS)?;
         let mut plan = request.blank(model, request.sequence.or(in_file).unwrap_or(2048));
+        compile(&tables, request, &mut plan)?;
         mesh(&tables, request, &mut plan)?;
         data(&tables, request, &mut plan)?;
         job(&tables, request, &mut plan)?;
@@ -111,6 +119,44 @@ fn model(tables: &Tables, request: &Request) -> Result<Model, SpecError> {
     }
 }
 
+/// What `torch.compile` compiles decides which of torchtitan's stacks runs the plan, and what it fuses. Other stacks fuse
+/// what they fuse. Attention is one kernel in any case.
+fn compile(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    // Until 2025 it was called so.
+    let earlier = tables.flag("training.compile")?;
+    let enabled = tables.flag("compile.enable")? || earlier;
+    tables.get("compile.enable_async_tensor_parallel");
+    let components =
+        tables.get(COMPONENTS).map_or_else(|| vec!["model".to_string(), "loss".to_string()], names);
+    if let Some(other) = components.iter().find(|name| !["model", "loss"].contains(&name.as_str())) {
+        return Err(request.bad_text(COMPONENTS, other, "model and loss"));
+    }
+    let compiled = |name: &str| enabled && components.iter().any(|component| component == name);
+    let (model, loss) = (compiled("model"), compiled("loss"));
+    if ![STACK, STACK_WITHOUT_LOSS].contains(&plan.stack.name.as_str()) {
+        if plan.stack.fused_elementwise != model {
+            tables.assume("compile.enable", format!("{}, as {} has it", !model, plan.stack.name));
+        }
+        return Ok(());
+    }
+    if !loss && plan.stack.name == STACK {
+        plan.stack = Stack::from_name(STACK_WITHOUT_LOSS)?;
+    }
+    if tables.get("compile.enable").is_none() && tables.get("training.compile").is_none() {
+        tables.assume("compile.enable", "false, so that attention alone is fused");
+    }
+    if !model {
+        plan.stack.summary =
+            "torchtitan without torch.compile of the model: FSDP2, attention is fused alone".into();
+        plan.stack.fused_elementwise = false;
+        plan.stack.traffic = Some(Sourced::new(1.0, "nothing is compiled: each operator is a kernel"));
+    }
+    if loss && !model {
+        plan.stack.cross_entropy = Fusion::Fused;
+    }
+    Ok(())
+}
+
 fn mesh(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
     let ranks = |name: &str| -> Result<usize, SpecError> {
         Ok(tables.count(&format!("parallelism.{name}"), RANKS.or_zero())?.filter(|n| *n > 0).unwrap_or(1))
@@ -125,7 +171,6 @@ fn mesh(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     plan.stack.sequence_parallel |= plan.sequence_parallel;
     plan.stack.overlap_tensor_pieces = tables.flag("parallelism.enable_async_tensor_parallel")?;
     plan.stack.overlap_tensor_backward |= plan.stack.overlap_tensor_pieces;
-    tables.flag("compile.enable")?;
     if plan.mesh.context > 1 {
         fuse_shared_attention(plan);
     }

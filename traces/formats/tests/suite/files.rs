@@ -7,7 +7,7 @@ use trainwright_spec::error::SpecError;
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::stack::Stack;
+use trainwright_spec::stack::{AttentionKernel, Fusion, Stack};
 
 #[test]
 fn deepspeed_of_a_plain_plan() {
@@ -212,6 +212,56 @@ fn faults_of_a_file_are_named() {
         "file: `parallelism.pipeline_parallel_schedule` is `Zero`; one of GPipe, 1F1B, Interleaved1F1B, LoopedBFS, \
          InterleavedZeroBubble, ZBVZeroBubble, DualPipeV",
     );
+}
+
+/// torchtitan's own stacks run its files, with what they compile.
+#[test]
+fn torchtitan_fuses_what_its_file_compiles() {
+    let check = |section: &str, stack: &str, fused: [bool; 2]| {
+        let text = format!("[model]\nname = \"llama3\"\nflavor = \"8B\"\n{section}");
+        let Imported { plan, unread, assumed, .. } = read("torchtitan", &text).unwrap();
+        assert_eq!(plan.stack.name, stack, "{section}");
+        assert_eq!(plan.stack.attention, AttentionKernel::Flash2, "{section}");
+        let found = [plan.stack.fused_elementwise, plan.stack.cross_entropy == Fusion::Fused];
+        assert_eq!(found, fused, "{section}");
+        assert!(unread.is_empty(), "{section}: {unread:?}");
+        let told = assumed.contains(&"compile.enable = false, so that attention alone is fused".to_string());
+        assert_eq!(told, section.is_empty(), "{section}: {assumed:?}");
+    };
+    check("", "torchtitan", [false, false]);
+    check("[compile]\nenable = false", "torchtitan", [false, false]);
+    check("[compile]\nenable = true", "torchtitan-2025", [true, true]);
+    check("[compile]\nenable = true\ncomponents = [\"model\", \"loss\"]", "torchtitan-2025", [true, true]);
+    check("[compile]\nenable = true\ncomponents = [\"model\"]", "torchtitan", [true, false]);
+    check("[compile]\nenable = true\ncomponents = [\"loss\"]", "torchtitan-2025", [false, true]);
+    check("[training]\ncompile = true", "torchtitan-2025", [true, true]);
+    check_fault(
+        "torchtitan",
+        "[model]\nflavor = \"8B\"\n[compile]\ncomponents = [\"optimizer\"]",
+        "file: `compile.components` is `optimizer`; model and loss",
+    );
+    // Another stack fuses what it fuses, and the difference is said.
+    let request = Request {
+        text: "[model]\nflavor = \"8B\"\n[compile]\nenable = true",
+        origin: "file",
+        cluster: plain().cluster,
+        stack: Stack::from_name("pytorch-eager").unwrap(),
+        model: None,
+        sequence: None,
+        schedule: None,
+        settings: Vec::new(),
+    };
+    let read = importer("torchtitan").unwrap().read(&request).unwrap();
+    assert_eq!(read.plan.stack.name, "pytorch-eager");
+    assert!(read.assumed.contains(&"compile.enable = false, as pytorch-eager has it".to_string()));
+}
+
+/// Accelerate runs the models of Hugging Face, with weights in 32 bits beside those of mixed precision.
+#[test]
+fn accelerate_trains_models_of_hugging_face() {
+    let plan = read("accelerate-fsdp", "mixed_precision: bf16").unwrap().plan;
+    assert_eq!((plan.stack.name.as_str(), plan.stack.pure_16_bits), ("hugging-face", false));
+    assert_eq!(plan.stack.attention, AttentionKernel::Flash2);
 }
 
 /// The flags and keys that a tool refuses beside each other.

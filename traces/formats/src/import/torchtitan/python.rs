@@ -83,7 +83,11 @@ fn read(text: &str, functions: &BTreeMap<String, String>, name: &str, root: &mut
     if !converters.is_empty() {
         set(root, "model.converters", json!(converters));
     }
-    for (class, section) in [("TrainingConfig(", "training"), ("ParallelismConfig(", "parallelism")] {
+    for (class, section) in [
+        ("TrainingConfig(", "training"),
+        ("ParallelismConfig(", "parallelism"),
+        ("CompileConfig(", "compile"),
+    ] {
         for argument in call(body, class).unwrap_or_default() {
             if let Some((key, value)) = argument.split_once('=') {
                 let value = literal(value).unwrap_or(Value::Null);
@@ -111,7 +115,7 @@ fn read(text: &str, functions: &BTreeMap<String, String>, name: &str, root: &mut
     for line in body.lines().map(str::trim) {
         let assigned = line.strip_prefix("config.").and_then(|rest| rest.split_once(" = "));
         if let Some((path, value)) = assigned
-            && (path.starts_with("training.") || path.starts_with("parallelism."))
+            && ["training.", "parallelism.", "compile."].iter().any(|section| path.starts_with(section))
             && let Some(value) = literal(value)
         {
             set(root, path, value);
