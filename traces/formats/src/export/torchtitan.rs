@@ -14,6 +14,7 @@ use trainwright_spec::data::Reshard;
 use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::{schedule, text};
+use trainwright_spec::stack::Fusion;
 
 /// torchtitan.
 pub struct TorchTitan;
@@ -72,6 +73,7 @@ struct Named {
 #[derive(Serialize)]
 struct Compile {
     enable: bool,
+    components: Vec<&'static str>,
 }
 
 #[derive(Serialize, Default)]
@@ -124,12 +126,22 @@ impl Exporter for TorchTitan {
             optimizer: optimizer(plan, coverage),
             parallelism,
             activation_checkpoint: checkpoint(plan, coverage),
-            compile: plan.stack.overlap_tensor_pieces.then_some(Compile { enable: true }),
+            compile: compile(plan),
         };
         let text = toml::to_string(&document).expect("tables of text and numbers");
         let main = ExportedFile { name: "torchtitan.toml".into(), text };
         std::iter::once(main).chain(csv).collect()
     }
+}
+
+/// What `torch.compile` compiles for the plan's stack; `None` if nothing. Asynchronous tensor parallelism needs it.
+fn compile(plan: &Plan) -> Option<Compile> {
+    let stack = &plan.stack;
+    let model = stack.fused_elementwise || stack.overlap_tensor_pieces;
+    let loss = stack.cross_entropy == Fusion::Fused;
+    let components: Vec<&str> =
+        [(model, "model"), (loss, "loss")].into_iter().filter_map(|(is, name)| is.then_some(name)).collect();
+    (!components.is_empty()).then_some(Compile { enable: true, components })
 }
 
 fn model(request: &Request, coverage: &mut Coverage) -> ModelTable {

@@ -2,7 +2,8 @@
 
 use super::drafts::plain;
 use trainwright_formats::details::Details;
-use trainwright_formats::export::{EXPORTERS, Effect, Exported, Request, export, exporter, write};
+use trainwright_formats::export::{EXPORTERS, Effect, Exported, Omission, Request, export, exporter, write};
+use trainwright_spec::adapters::{Adapters, BaseFormat};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Mask;
@@ -311,6 +312,33 @@ fn plain_data_parallelism_gathers_nothing() {
     let plan = Plan { data_sharding: "none".into(), ..plain() };
     assert!(plan.stack.overlap_weight_gather);
     check_lines(&text(&plan, "megatron-lm"), &["!--overlap-param-gather"]);
+}
+
+/// torchtitan compiles what the plan's stack fuses, and its products in 8 bits know of it.
+#[test]
+fn torchtitan_compiles_what_the_stack_fuses() {
+    let check = |stack: &str, toml: &[&str], python: &[&str]| {
+        let mut plan = plan_of("qwen3-8b", Mesh::new(1, 1, 8), &[36]);
+        plan.stack = Stack::from_name(stack).unwrap();
+        plan.data_sharding = "fsdp".into();
+        plan.job.precision = Precision::Fp8;
+        check_lines(&text(&plan, "torchtitan"), toml);
+        check_lines(&text(&plan, "torchtitan-python"), python);
+    };
+    check(
+        "torchtitan-2025",
+        &["[compile]\nenable = true\ncomponents = [\"model\", \"loss\"]\n"],
+        &[
+            "compile=CompileConfig(enable=True, components=[\"model\", \"loss\"]),",
+            "model_compile_enabled=True",
+        ],
+    );
+    check(
+        "torchtitan",
+        &["[compile]\nenable = true\ncomponents = [\"model\"]\n"],
+        &["compile=CompileConfig(enable=True, components=[\"model\"]),", "model_compile_enabled=True"],
+    );
+    check("pytorch-eager", &["![compile]"], &["!compile=", "model_compile_enabled=False"]);
 }
 
 /// ZeRO's stages 2 and 3 do not go with DeepSpeed's pipelines.

@@ -75,8 +75,12 @@ impl Exporter for TorchTitanPython {
             "parallelism=ParallelismConfig",
             &arguments(&parallelism, &["enable_async_tensor_parallel"]),
         );
-        if parallelism.enable_async_tensor_parallel {
-            text += "        compile=CompileConfig(enable=True, enable_async_tensor_parallel=True),\n";
+        if let Some(compile) = super::compile(plan) {
+            let mut arguments = arguments(&compile, &[]);
+            if parallelism.enable_async_tensor_parallel {
+                arguments.push("enable_async_tensor_parallel=True".into());
+            }
+            text += &format!("        compile=CompileConfig({}),\n", arguments.join(", "));
         }
         text += &format!("        activation_checkpoint={checkpoint},\n    )\n");
         let main = ExportedFile { name: "torchtitan_plan.py".into(), text };
@@ -126,8 +130,11 @@ fn model(request: &Request, kind: &str, flavor: Option<&Flavor>, backend: Option
         Precision::MxFp8 => Some("MXFP8LinearConverter"),
         _ => None,
     };
-    arguments
-        .extend(converter.map(|name| format!("converters=[{name}.Config(model_compile_enabled=False)]")));
+    let compiled = super::compile(plan).is_some_and(|compile| compile.components.contains(&"model"));
+    let compiled = literal(&compiled.into());
+    arguments.extend(
+        converter.map(|name| format!("converters=[{name}.Config(model_compile_enabled={compiled})]")),
+    );
     let further = request.details().further_predictions;
     if further > 0 && flavor.is_some_and(|flavor| flavor.name.0 == "deepseek_v3") {
         arguments.push(format!("num_mtp_layers={further}"));
