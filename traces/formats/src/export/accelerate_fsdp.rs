@@ -87,8 +87,11 @@ fn fsdp(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
         coverage.alter("data_sharding", "groups of one rank divide nothing");
         coverage.alter("mesh.shard", "groups of one rank divide nothing");
     }
-    let all_full = uniform_recompute(plan) == Some(Recompute::Full);
-    coverage.express_if(all_full, "stages.recompute", "all blocks or none; none here");
+    // All blocks recompute unless none does, so that the exported plan fits wherever this one does.
+    let choice = uniform_recompute(plan);
+    let uniform = matches!(choice, Some(Recompute::Full | Recompute::None));
+    coverage.express_if(uniform, "stages.recompute", "all blocks whole or none; all here");
+    let checkpoints = choice != Some(Recompute::None);
     let cpu = fsdp_offload(plan, coverage);
     coverage.express_if(plan.reshard() != Reshard::AfterStep, "data.reshard", "within a microbatch");
     let mut table = Map::new();
@@ -100,7 +103,7 @@ fn fsdp(plan: &Plan, coverage: &mut Coverage) -> Map<String, Value> {
             json!(plan.mesh.weight_copies() == 1 || plan.reshard() == Reshard::AfterForward),
         ),
         ("fsdp_offload_params", json!(cpu)),
-        ("fsdp_activation_checkpointing", json!(all_full)),
+        ("fsdp_activation_checkpointing", json!(checkpoints)),
         ("fsdp_state_dict_type", json!("SHARDED_STATE_DICT")),
         ("fsdp_cpu_ram_efficient_loading", json!(true)),
     ] {

@@ -221,21 +221,25 @@ fn parallel(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>
     coverage.elsewhere("experts", "arguments of each MoE layer, in the script");
 }
 
-/// The script calls the checkpointing that this describes; one checkpoint a block is full recomputation.
+/// The script calls the checkpointing that this describes; one checkpoint a block is full recomputation. All blocks
+/// recompute unless none does, so that the exported plan fits wherever this one does.
 fn recompute(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
     let inputs_leave =
         plan.offload.activations == Some(Place::Host) && plan.offload.activation_blocks.is_none();
     let choice = uniform_recompute(plan);
-    if choice == Some(Recompute::Full) {
-        coverage.express(&["stages.recompute"]);
-        let mut checkpointing =
-            json!({ "number_checkpoints": plan.model.layers(), "partition_activations": false });
-        if inputs_leave {
-            coverage.express(&["offload.activations"]);
-            checkpointing["cpu_checkpointing"] = true.into();
-        }
-        table.insert("activation_checkpointing".into(), checkpointing);
-    } else if choice != Some(Recompute::None) {
-        coverage.omit("stages.recompute", "the script says which blocks; here none");
+    if choice == Some(Recompute::None) {
+        return;
     }
+    let all = choice == Some(Recompute::Full);
+    coverage.express_if(all, "stages.recompute", "one checkpoint a block, or none; all blocks whole here");
+    coverage.remark(
+        "the script must call deepspeed.checkpointing for each block: the section alone recomputes nothing",
+    );
+    let mut checkpointing =
+        json!({ "number_checkpoints": plan.model.layers(), "partition_activations": false });
+    if inputs_leave {
+        coverage.express(&["offload.activations"]);
+        checkpointing["cpu_checkpointing"] = true.into();
+    }
+    table.insert("activation_checkpointing".into(), checkpointing);
 }

@@ -79,16 +79,33 @@ fn parallel(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     tables.text("pipeline.partition")?;
     let (p, blocks) = (mesh.pipeline, plan.model.layers());
     let counts = even(blocks, p);
-    tables.flag("activation_checkpointing.partition_activations")?;
-    let again = tables.get("activation_checkpointing").is_some()
-        && tables.count("activation_checkpointing.number_checkpoints", LAYERS.or_zero())? != Some(0);
-    plan.stages = stages(&counts, if again { Recompute::Full } else { Recompute::None });
+    plan.stages = stages(&counts, recompute(tables, blocks)?);
     // It permits what the plan says anyway.
     tables.flag("zero_allow_untested_optimizer")?;
     if tables.flag("activation_checkpointing.cpu_checkpointing")? {
         plan.offload.activations = Some(Place::Host);
     }
     Ok(())
+}
+
+/// The script calls checkpointing, and the section is how. A number of checkpoints, or what becomes of their inputs, says
+/// that it does; a section without either says nothing of it.
+fn recompute(tables: &Tables, blocks: usize) -> Result<Recompute, SpecError> {
+    let section = "activation_checkpointing";
+    let key = |name: &str| format!("{section}.{name}");
+    let number = tables.count(&key("number_checkpoints"), LAYERS.or_zero())?;
+    let inputs = tables.flag(&key("partition_activations"))? || tables.flag(&key("cpu_checkpointing"))?;
+    let again = number.map_or(inputs, |number| number > 0);
+    if tables.get(section).is_some() && number != Some(blocks) {
+        let taken = match again {
+            true => "all blocks in full, if the script calls deepspeed.checkpointing for each",
+            false => {
+                "no block: the section alone recomputes nothing; number_checkpoints says that the script does"
+            }
+        };
+        tables.assume(section, taken);
+    }
+    Ok(if again { Recompute::Full } else { Recompute::None })
 }
 
 /// What `auto` stands for in transformers' `TrainingArguments`: `per_device_train_batch_size` and `max_grad_norm`.

@@ -256,6 +256,30 @@ fn torchtitan_fuses_what_its_file_compiles() {
     assert!(read.assumed.contains(&"compile.enable = false, as pytorch-eager has it".to_string()));
 }
 
+/// The section of DeepSpeed's file says how checkpoints are made, not that they are.
+#[test]
+fn deepspeed_recomputes_where_the_script_says_so() {
+    let check = |section: &str, expected: &str, assumed: Option<&str>| {
+        let text = format!("{{\"train_micro_batch_size_per_gpu\": 1{section}}}");
+        let read = read("deepspeed", &text).unwrap();
+        assert_eq!(read.plan.stages[0].to_string(), expected, "{section}");
+        let said: Vec<&String> =
+            read.assumed.iter().filter(|line| line.starts_with("activation_checkpointing")).collect();
+        assert_eq!(said.is_empty(), assumed.is_none(), "{said:?}");
+        assert!(said.iter().all(|line| line.contains(assumed.unwrap())), "{said:?}");
+    };
+    let none = Some("no block: the section alone recomputes nothing");
+    let full = Some("all blocks in full, if the script calls");
+    check("", "12 none", None);
+    check(", \"activation_checkpointing\": {}", "12 none", none);
+    check(", \"activation_checkpointing\": {\"partition_activations\": false}", "12 none", none);
+    check(", \"activation_checkpointing\": {\"number_checkpoints\": 0}", "12 none", none);
+    check(", \"activation_checkpointing\": {\"partition_activations\": true}", "12 full", full);
+    check(", \"activation_checkpointing\": {\"number_checkpoints\": 4}", "12 full", full);
+    // As it is exported.
+    check(", \"activation_checkpointing\": {\"number_checkpoints\": 12}", "12 full", None);
+}
+
 /// Accelerate runs the models of Hugging Face, with weights in 32 bits beside those of mixed precision.
 #[test]
 fn accelerate_trains_models_of_hugging_face() {

@@ -314,6 +314,42 @@ fn plain_data_parallelism_gathers_nothing() {
     check_lines(&text(&plan, "megatron-lm"), &["!--overlap-param-gather"]);
 }
 
+/// What recomputes some blocks fits where all are recomputed, not where none is.
+#[test]
+fn tools_with_one_recomputation_for_all_take_that_which_fits() {
+    let check = |stage: &str, expected: [&str; 4]| {
+        let mut plan = plan_of("llama-3-8b", Mesh::new(1, 1, 8), &[32]);
+        plan.stack = Stack::from_name("pytorch-eager").unwrap();
+        plan.data_sharding = "fsdp".into();
+        plan.stages = vec![stage.parse().unwrap()];
+        for (tool, line) in
+            ["accelerate-fsdp", "deepspeed", "maxtext", "torchtitan-python"].iter().zip(expected)
+        {
+            check_lines(&text(&plan, tool), &[line]);
+            let told = exported(&plan, tool).omissions.iter().any(|omission| {
+                omission.fields[0].0 == "stages.recompute" && omission.effect == Effect::Speed
+            });
+            assert_eq!(told, stage.contains(','), "{tool}: {stage}");
+        }
+    };
+    let full = [
+        "fsdp_activation_checkpointing: true",
+        "\"number_checkpoints\": 32",
+        "remat_policy: full",
+        "activation_checkpoint=FullAC.Config()",
+    ];
+    check("30 full, 2 none", full);
+    check("1 full, 31 none", full);
+    check("32 full", full);
+    let none = [
+        "fsdp_activation_checkpointing: false",
+        "!activation_checkpointing",
+        "remat_policy: minimal_with_context",
+        "activation_checkpoint=None",
+    ];
+    check("32 none", none);
+}
+
 /// torchtitan compiles what the plan's stack fuses, and its products in 8 bits know of it.
 #[test]
 fn torchtitan_compiles_what_the_stack_fuses() {
