@@ -47,8 +47,23 @@ fn mesh(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
     coverage.express(&["data_sharding", "sequence_parallel"]);
     let divides = plan.data_scheme().divides();
     let weights = divides == Divided::Weights;
-    // Context ranks divide the weights as those of the fsdp axis do.
-    let shard = if weights { (mesh.shard() / mesh.context).max(1) } else { 1 };
+    // Context ranks divide the weights as those of the fsdp axis do, and so do expert ranks with all that is no expert.
+    let divided = if weights { (mesh.shard() / mesh.context).max(1) } else { 1 };
+    let expert = if mesh.data.is_multiple_of(mesh.expert) { mesh.expert } else { 1 };
+    let shard = match divided.is_multiple_of(expert) {
+        true => divided,
+        false if divided < expert => expert,
+        false => mesh.data,
+    };
+    if expert != mesh.expert {
+        coverage.refuse("mesh.expert", "the axis of experts is one of the data ranks");
+    }
+    coverage.express(&["mesh.expert"]);
+    if shard != divided {
+        coverage
+            .alter("data_sharding", "the expert ranks divide all weights, and each has sequences of its own");
+        coverage.alter("mesh.shard", "the expert ranks divide all weights");
+    }
     if !["none", "zero1", "fsdp", "hsdp"].contains(&plan.data_sharding.as_str()) {
         let what = if weights { "weights" } else { "the optimizer, if it is divided" };
         coverage.omit("data_sharding", format!("optimizer or weights are divided; here {what}"));
@@ -69,10 +84,13 @@ fn mesh(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
     }
     table.insert(
         "shard_optimizer_over_data".into(),
-        json!(!weights && divides != Divided::Nothing && mesh.context == 1),
+        json!(
+            !weights
+                && divides != Divided::Nothing
+                && mesh.context == 1
+                && (expert == 1 || shard < mesh.data)
+        ),
     );
-    let expert = mesh.expert.min(shard.max(1));
-    coverage.express_if(expert == mesh.expert, "mesh.expert", "experts lie on ranks that divide weights");
     coverage.elsewhere("experts", "the model's configuration");
     let tensor = if plan.sequence_parallel { "tensor_sequence" } else { "tensor" };
     let axes = [
@@ -187,7 +205,10 @@ fn state(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
         Some(Recompute::Full) => "full",
         Some(Recompute::None) => "minimal_with_context",
         _ => {
-            coverage.omit("stages.recompute", "one policy for all blocks: everything again, or the least");
+            coverage.omit(
+                "stages.recompute",
+                "one policy for all blocks: everything again, or the least; everything here",
+            );
             "full"
         }
     };

@@ -220,6 +220,9 @@ fn mesh(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
         (false, true) => "zero1",
         (false, false) => "none",
     };
+    if optimizer && scheme == "hsdp" {
+        tables.assume("shard_optimizer_over_data", "false: the ranks that divide the weights divide it");
+    }
     let shard_ranks = shards * plan.mesh.context;
     plan.mesh.shard = (scheme == "hsdp").then_some(shard_ranks);
     shard(plan, scheme);

@@ -350,6 +350,29 @@ fn tools_with_one_recomputation_for_all_take_that_which_fits() {
     check("32 none", none);
 }
 
+/// MaxText's experts have an axis of their own, whose ranks have sequences of their own and divide all weights.
+#[test]
+fn maxtext_has_an_axis_of_experts() {
+    let mut plan = plan_of("mixtral-8x7b", Mesh { expert: 8, ..Mesh::new(1, 1, 16) }, &[32]);
+    let written = |plan: &Plan, lines: &[&str]| check_lines(&text(plan, "maxtext"), lines);
+    let told = |plan: &Plan| {
+        let omissions = exported(plan, "maxtext").omissions;
+        omissions.iter().any(|omission| omission.why.contains("the expert ranks divide all weights"))
+    };
+    assert_eq!(faults(&plan, "maxtext"), "");
+    written(&plan, &["ici_expert_parallelism: 8", "dcn_expert_parallelism: 1", "dcn_data_parallelism: 2"]);
+    written(&plan, &["ici_data_parallelism: 1", "ici_fsdp_parallelism: 1", "dcn_fsdp_parallelism: 1"]);
+    assert!(told(&plan));
+    plan.stack = Stack::from_name("maxtext").unwrap();
+    plan.data_sharding = "fsdp".into();
+    assert_eq!(faults(&plan, "maxtext"), "");
+    written(&plan, &["ici_expert_parallelism: 8", "dcn_fsdp_parallelism: 2", "dcn_data_parallelism: 1"]);
+    assert!(!told(&plan));
+    // Experts over tensor ranks as well.
+    plan.mesh = Mesh { expert: 8, expert_tensor: Some(1), ..Mesh::new(4, 1, 4) };
+    assert!(faults(&plan, "maxtext").contains("the axis of experts is one of the data ranks"));
+}
+
 /// torchtitan compiles what the plan's stack fuses, and its products in 8 bits know of it.
 #[test]
 fn torchtitan_compiles_what_the_stack_fuses() {
