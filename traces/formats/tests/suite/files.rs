@@ -167,6 +167,14 @@ fn faults_of_a_file_are_named() {
     );
     check(
         "megatron-lm",
+        &format!(
+            "{gpt2} --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 4 \
+             --global-batch-size 8"
+        ),
+        "file: `--num-layers-per-virtual-pipeline-stage` is 4; it must divide the 6 blocks of each of the 2 pipeline ranks",
+    );
+    check(
+        "megatron-lm",
         &format!("{gpt2} --num-experts 8 --moe-layer-freq '([0]*3+[1]*9999999999)'"),
         "file: `--moe-layer-freq` is `([0]*3+[1]*9999999999`; a number, or a list of the 12 blocks such as \
          ([0]*3+[1]*58)",

@@ -55,20 +55,29 @@ fn counts(given: &Arguments, request: &Request, plan: &Plan) -> Result<Vec<usize
     }
     let number = "--num-virtual-stages-per-pipeline-rank";
     let size = "--num-layers-per-virtual-pipeline-stage";
-    let v = match given.optional_count(size, LAYERS.or_zero())? {
-        Some(size) if size > 0 => blocks / p / size,
-        _ => given.count_or(number, 1, LAYERS)?,
-    };
     let ends = ["--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"];
     let block_count = |flag: &str| given.optional_count(flag, LAYERS.or_zero());
     let [first, last] = [block_count(ends[0])?, block_count(ends[1])?];
     let account = ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"];
     let [embedding, loss] = account.map(|flag| usize::from(given.has(flag)));
+    // The embedding and the loss each count as a block.
+    let counted = blocks + embedding + loss;
+    let v = match given.optional_count(size, LAYERS.or_zero())? {
+        Some(layers) if layers > 0 => {
+            let of_rank = counted / p;
+            if counted.is_multiple_of(p) && !of_rank.is_multiple_of(layers) {
+                let allowed =
+                    format!("it must divide the {of_rank} blocks of each of the {p} pipeline ranks");
+                return Err(request.bad(size, layers, allowed));
+            }
+            of_rank / layers
+        }
+        _ => given.count_or(number, 1, LAYERS)?,
+    };
     let stages = p * v.max(1);
     if first.is_none() && last.is_none() {
-        // The embedding and the loss each count as a block.
-        let share = (blocks + embedding + loss) / stages;
-        if share * stages != blocks + embedding + loss {
+        let share = counted / stages;
+        if share * stages != counted {
             let value = format!("of {blocks} blocks");
             let allowed =
                 format!("{stages} stages have equal shares: --pipeline-model-parallel-layout has others");
