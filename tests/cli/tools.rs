@@ -89,6 +89,39 @@ fn exports_run_or_refuse() {
     );
 }
 
+/// What torchtitan compiles is what the plan's stack fuses: its plan comes back with its own time and memory.
+#[test]
+fn a_plan_goes_to_torchtitan_and_comes_back() {
+    let folder = Folder::new();
+    let file = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n\
+                [parallelism]\ndata_parallel_shard_degree = 16\n[activation_checkpoint]\nmode = \"full\"\n";
+    let mut steps = Vec::new();
+    for (compile, stack) in [
+        ("", "torchtitan"),
+        ("[compile]\nenable = true\ncomponents = [\"model\"]\n", "torchtitan"),
+        ("[compile]\nenable = true\ncomponents = [\"model\", \"loss\"]\n", "torchtitan-2025"),
+    ] {
+        folder.write("tt.toml", &format!("{file}{compile}"));
+        let ran = folder.run("import tt.toml --from torchtitan --cluster dgx-h100:2 --out plan.toml");
+        let told = match compile {
+            "" => "assumed: compile.enable = false, so that attention alone is fused\n",
+            _ => "",
+        };
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, told), "{compile}");
+        assert!(folder.read("plan.toml").contains(&format!("\"{stack}\"")), "{}", folder.read("plan.toml"));
+        // The file scales rotary positions as LLaMA 3.1 does.
+        let sent = folder.run("export plan.toml --to torchtitan-python --out plan.py");
+        assert_eq!(sent.code, 0, "{}", sent.stderr);
+        let back = folder.run("import plan.py --from torchtitan --cluster dgx-h100:2 --out back.toml");
+        assert_eq!((back.code, back.stderr.as_str()), (0, told));
+        let simulated = folder.run("simulate plan.toml --json").stdout;
+        assert_eq!(folder.run("simulate back.toml --json").stdout, simulated, "{compile}");
+        let report: serde_json::Value = serde_json::from_str(&simulated).unwrap();
+        steps.push(report["forecast"]["step_time_s"].as_f64().unwrap());
+    }
+    assert!(steps[0] > steps[1] && steps[1] >= steps[2], "{steps:?}");
+}
+
 /// What a stock file leaves open is said by `--set`, and what is taken otherwise is printed.
 #[test]
 fn imports_say_what_they_assume() {

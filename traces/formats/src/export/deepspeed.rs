@@ -35,6 +35,7 @@ impl Exporter for DeepSpeed {
         let plan = request.plan;
         coverage.elsewhere("model", "the script makes the model");
         coverage.elsewhere("job.sequence", "the script makes the sequences");
+        coverage.elsewhere("job.adapters", "the script makes the model, and its adapters");
         coverage.elsewhere("cluster", "the launcher's hostfile says it");
         coverage.elsewhere("stack", "the script's kernels, and DeepSpeed's overlap");
         let mut table = Map::new();

@@ -30,6 +30,7 @@ impl Exporter for MegatronBridge {
         coverage.elsewhere("cluster", LAUNCHER);
         coverage.elsewhere("stack.attention", "the recipe's attention_backend, an enumeration");
         coverage.elsewhere("stack.vocabulary_multiple", "the recipe's model provider says it");
+        coverage.omit("job.adapters", "an object of a finetuning recipe (peft), which overrides do not make");
         let mut table = Map::new();
         let fields = choices(request, coverage).0.into_iter().filter_map(|argument| argument.field);
         for (path, value) in fields.filter(|(path, _)| !of_recipe(path)) {

@@ -373,6 +373,21 @@ fn maxtext_has_an_axis_of_experts() {
     assert!(faults(&plan, "maxtext").contains("the axis of experts is one of the data ranks"));
 }
 
+/// A script that makes the model makes its adapters; a recipe of pretraining has no place for them.
+#[test]
+fn adapters_are_those_of_the_script() {
+    let mut plan = plan_of("llama-3-8b", Mesh::new(1, 1, 8), &[32]);
+    plan.job.adapters = Some(Adapters::of_all(16, BaseFormat::Full, &plan.model));
+    for tool in ["deepspeed", "accelerate-fsdp"] {
+        assert_eq!(faults(&plan, tool), "", "{tool}");
+        let omissions = exported(&plan, tool).omissions;
+        let adapters = |omission: &&Omission| omission.fields.iter().any(|(key, _)| *key == "job.adapters");
+        let omission = omissions.iter().find(adapters).unwrap();
+        assert_eq!(omission.effect, Effect::Elsewhere, "{tool}");
+    }
+    assert!(faults(&plan, "megatron-bridge").contains("a finetuning recipe"));
+}
+
 /// torchtitan compiles what the plan's stack fuses, and its products in 8 bits know of it.
 #[test]
 fn torchtitan_compiles_what_the_stack_fuses() {
