@@ -14,5 +14,5 @@ mod prepared;
 mod processes;
 
 pub use log::LOG;
-pub use prepared::{Prepared, prepare};
-pub use processes::{CHECKPOINTS, Processes, Task, written};
+pub use prepared::{Prepared, jobs, prepare};
+pub use processes::{CHECKPOINTS, Processes, Task, claim, written};

@@ -19,7 +19,7 @@ pub struct FleetRunArguments {
     /// Cores for all jobs together [default: as many as the machine has]
     #[arg(long, value_name = "N")]
     pub cores: Option<NonZeroUsize>,
-    /// What is to be least: the end of the last job, the sum of weight times end, dollars, or lateness
+    /// What is to be least: the end of the last job, the sum of weight times end, the cores' time (`cost`), or lateness
     #[arg(long, value_name = "OBJECTIVE", default_value = "makespan", value_parser = objectives())]
     pub objective: String,
     /// Seconds that a job loses which moves to other cores: it saves, ends, and its checkpoint is loaded again

@@ -4,7 +4,7 @@ use super::fleet::plain_name;
 use super::other_programs::Ticks;
 use crate::arguments::FleetRunArguments;
 use crate::error::{CliError, Outcome, refuse};
-use crate::fleet_run::{CHECKPOINTS, LOG, Prepared, Processes, Task, prepare, written};
+use crate::fleet_run::{CHECKPOINTS, LOG, Prepared, Processes, Task, claim, jobs, prepare, written};
 use crate::output;
 use crate::render::{fleet_run as page, json};
 use std::path::Path;
@@ -21,9 +21,11 @@ pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
     let files = [("--svg", &arguments.svg), ("--png", &arguments.png)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
     check_pictures(arguments)?;
+    let jobs = jobs(arguments)?;
+    let _claim = claim(&arguments.out)?;
     // Before it is mended, if it has to be.
     let logged = written(&Path::new(&arguments.out).join(LOG));
-    let prepared = prepare(arguments)?;
+    let prepared = prepare(arguments, jobs)?;
     let (instance, objective) = (&prepared.instance, arguments.objective());
     check_log(arguments, &prepared)?;
     let mut log = prepared.log.clone();

@@ -85,11 +85,25 @@ struct Row {
     run: String,
 }
 
-/// Reads the jobs, plans those that the folder has no plans of, and measures what their steps take.
+/// The jobs of a file, and where they are to run.
+pub struct Jobs {
+    /// The file.
+    path: String,
+    jobs: Vec<NamedJob>,
+    /// The folder of each in that of the fleet.
+    names: Vec<String>,
+    /// The cores of the machine, and those of the fleet.
+    machine: usize,
+    cores: usize,
+    /// The machine as one node, and jobs without choices yet.
+    instance: Instance,
+}
+
+/// Reads the jobs, and refuses what can be seen before anything is measured or written.
 ///
 /// # Errors
-/// The first fault of a file, a job that never fits, and a machine that cannot be measured.
-pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
+/// The first fault.
+pub fn jobs(arguments: &FleetRunArguments) -> Result<Jobs, CliError> {
     let path = &arguments.jobs;
     let (file, jobs) = read(&inputs::text(None, path)?, path)?;
     if let Some(table) = &file.throughputs {
@@ -103,100 +117,119 @@ pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
         return Err(refuse("--cores", cores, format!("this machine has {machine} core{many}")));
     }
     let kinds = vec![NodeKind { name: "this machine".into(), nodes: 1, gpus: cores }];
-    let mut instance = Instance { kinds, jobs: jobs.iter().map(waiting).collect(), contiguous: true };
+    let instance = Instance { kinds, jobs: jobs.iter().map(waiting).collect(), contiguous: true };
     instance.sorted()?;
-    for job in &jobs {
-        check(path, job)?;
-    }
-    // Before minutes are spent: is there room for the answer?
-    std::fs::create_dir_all(&arguments.out).map_err(|source| CliError::Writing {
-        argument: "--out",
-        path: arguments.out.clone(),
-        source,
-    })?;
     let names: Vec<String> = (0..jobs.len()).map(|job| plain_name(&instance, job)).collect();
-    if let Some((index, name)) = names
-        .iter()
-        .enumerate()
-        .find(|(index, name)| OTHERS.contains(&name.as_str()) || names[..*index].contains(name))
-    {
-        let what = format!(
-            "{:?}; the folder `{name}` belongs to something else: take another name",
-            jobs[index].name
-        );
-        return Err(bad(path, &jobs[index], "name", what));
-    }
-    let mut found =
-        Found { folder: &arguments.out, names: &names, known: known(&arguments.out)?, rows: Vec::new() };
-    let mut asked: Vec<(usize, usize, Question)> = Vec::new();
-    let mut planning = None;
-    for (index, job) in jobs.iter().enumerate() {
-        let given = gpu_counts(1, cores).into_iter().filter(|cores| {
-            (job.row.min_gpus.unwrap_or(1)..=job.row.max_gpus.unwrap_or(usize::MAX)).contains(cores)
-        });
-        let given: Vec<usize> = given.collect();
-        if given.is_empty() {
-            let counts: Vec<String> = gpu_counts(1, cores).iter().map(usize::to_string).collect();
-            let counts = counts.join(", ");
+    for (index, (job, name)) in jobs.iter().zip(&names).enumerate() {
+        check(path, job)?;
+        if OTHERS.contains(&name.as_str()) || names[..index].contains(name) {
+            let what =
+                format!("{:?}; the folder `{name}` belongs to something else: take another name", job.name);
+            return Err(bad(path, job, "name", what));
+        }
+        if counts(job, cores).is_empty() {
+            let tried: Vec<String> = gpu_counts(1, cores).iter().map(usize::to_string).collect();
+            let tried = tried.join(", ");
             let reason =
-                format!("min_gpus and max_gpus leave none of the numbers of cores that are tried: {counts}");
+                format!("min_gpus and max_gpus leave none of the numbers of cores that are tried: {tried}");
             return Err(FleetError::NeverFits { job: job.name.clone(), reason }.into());
         }
-        for cores in given {
-            if found.has(path, (index, job), cores)? {
-                continue;
+    }
+    Ok(Jobs { path: path.clone(), jobs, names, machine, cores, instance })
+}
+
+/// The numbers of cores that a job may have.
+fn counts(job: &NamedJob, cores: usize) -> Vec<usize> {
+    let allowed = job.row.min_gpus.unwrap_or(1)..=job.row.max_gpus.unwrap_or(usize::MAX);
+    gpu_counts(1, cores).into_iter().filter(|count| allowed.contains(count)).collect()
+}
+
+/// Plans the jobs that the folder has no plans of, and measures what their steps take.
+///
+/// # Errors
+/// A folder that is of other jobs, a job that never fits, and a machine that cannot be measured.
+pub fn prepare(arguments: &FleetRunArguments, jobs: Jobs) -> Result<Prepared, CliError> {
+    let known = known(&arguments.out)?;
+    let names = jobs.names.clone();
+    let mut found = Found { folder: &arguments.out, names: &names, known, rows: Vec::new() };
+    let planned = plans(jobs.questions(arguments, &mut found)?);
+    for ((index, cores, plan), step) in planned.iter().zip(step_times(&planned, jobs.machine)?) {
+        found.add((*index, &jobs.jobs[*index].name, *cores), plan, step)?;
+    }
+    jobs.with_choices(found)
+}
+
+impl Jobs {
+    /// What the planner is to be asked: job, cores and question of what the folder has no plan of.
+    fn questions(
+        &self,
+        arguments: &FleetRunArguments,
+        found: &mut Found,
+    ) -> Result<Vec<(usize, usize, Question)>, CliError> {
+        let mut asked = Vec::new();
+        let mut planning = None;
+        for (index, job) in self.jobs.iter().enumerate() {
+            for cores in counts(job, self.cores) {
+                if found.has(&self.path, (index, job), cores)? {
+                    continue;
+                }
+                let machine = match &planning {
+                    Some(machine) => machine,
+                    None => planning.insert(planning_machine(arguments, self.machine)?),
+                };
+                asked.extend(ask(&self.path, job, machine, cores)?.map(|question| (index, cores, question)));
             }
-            let machine = match &planning {
-                Some(machine) => machine,
-                None => planning.insert(planning_machine(arguments, machine)?),
+        }
+        Ok(asked)
+    }
+
+    /// The jobs with their choices; the folder's table and log become those of these jobs.
+    fn with_choices(self, mut found: Found) -> Result<Prepared, CliError> {
+        let Jobs { path, jobs, mut instance, .. } = self;
+        let (mut plans, mut steps, mut changed) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for (index, job) in jobs.iter().enumerate() {
+            let of_job: Vec<&(usize, usize, String, Row)> =
+                found.rows.iter().filter(|(of, ..)| *of == index).collect();
+            let Some((_, _, file, _)) = of_job.first() else {
+                let reason = "the planner has no plan for it that the executor runs on these cores".into();
+                return Err(FleetError::NeverFits { job: job.name.clone(), reason }.into());
             };
-            asked.extend(ask(path, job, machine, cores)?.map(|question| (index, cores, question)));
+            let now = last_step(job, inputs::plan(file, &[], None)?.job.tokens());
+            steps.push(now);
+            let before = of_job.iter().map(|(.., row)| row.steps).find(|before| ![0, now].contains(before));
+            changed.extend(before.map(|before| Changed { job: job.name.clone(), before, now }));
+            for (_, cores, file, row) in of_job {
+                let step = Seconds::new(row.step_s);
+                // What a job costs is the time of its cores.
+                let of = choice(0, *cores, (step, now as f64), Some(1.0));
+                instance.jobs[index].choices.push(Choice { plan: row.plan.clone(), ..of });
+                plans.insert((index, *cores), (file.clone(), step));
+            }
         }
-    }
-    let planned = plans(asked);
-    for ((index, cores, plan), step) in planned.iter().zip(step_times(&planned, machine)?) {
-        found.add((*index, &jobs[*index].name, *cores), plan, step)?;
-    }
-    let (mut choices, mut steps, mut changed) = (BTreeMap::new(), Vec::new(), Vec::new());
-    for (index, job) in jobs.iter().enumerate() {
-        let of_job: Vec<&(usize, usize, String, Row)> =
-            found.rows.iter().filter(|(of, ..)| *of == index).collect();
-        let Some((_, _, file, _)) = of_job.first() else {
-            let reason = "the planner has no plan for it that the executor runs on these cores".to_string();
-            return Err(FleetError::NeverFits { job: job.name.clone(), reason }.into());
-        };
-        let tokens = inputs::plan(file, &[], None)?.job.tokens() as f64;
-        let count = job.row.step_count(tokens).unwrap_or(1.0).ceil();
-        steps.push(count as usize);
-        let before = of_job
-            .iter()
-            .map(|(_, _, _, row)| row.steps)
-            .find(|before| *before > 0 && *before != count as usize);
-        changed.extend(before.map(|before| Changed { job: job.name.clone(), before, now: count as usize }));
-        for (_, cores, file, row) in of_job {
-            let step = Seconds::new(row.step_s);
-            let of = choice(0, *cores, (step, count), None);
-            instance.jobs[index].choices.push(Choice { plan: row.plan.clone(), ..of });
-            choices.insert((index, *cores), (file.clone(), step));
+        let longest =
+            |job: &FleetJob| job.choices.iter().map(|choice| choice.duration).max().unwrap_or(0) as f64;
+        let days = instance.jobs.iter().map(longest).sum::<f64>() / 86_400.0;
+        if days > MOST_DAYS {
+            let reason = format!(
+                "{path}: the jobs take {days:.0} days by their forecasts; {MOST_DAYS} are carried out at most"
+            );
+            return Err(CliError::NoAnswer { reason });
         }
-    }
-    let longest = |job: &FleetJob| job.choices.iter().map(|choice| choice.duration).max().unwrap_or(0) as f64;
-    let days = instance.jobs.iter().map(longest).sum::<f64>() / 86_400.0;
-    if days > MOST_DAYS {
-        let reason = format!(
-            "{path}: the jobs take {days:.0} days by their forecasts; {MOST_DAYS} are carried out at most"
-        );
-        return Err(CliError::NoAnswer { reason });
-    }
-    for row in &mut found.known {
-        if let Some(index) = jobs.iter().position(|job| job.name == row.job) {
-            (row.steps, row.run) = (steps[index], run_of(&jobs[index]));
+        for row in &mut found.known {
+            if let Some(index) = jobs.iter().position(|job| job.name == row.job) {
+                (row.steps, row.run) = (steps[index], run_of(&jobs[index]));
+            }
         }
+        let log = log(found.folder, &changed)?;
+        found.save()?;
+        let arguments = jobs.iter().map(|job| job.row.run.clone().unwrap_or_default()).collect();
+        Ok(Prepared { instance: instance.without_dominated(), steps, arguments, plans, log })
     }
-    let log = log(&arguments.out, &changed)?;
-    found.save()?;
-    let arguments = jobs.iter().map(|job| job.row.run.clone().unwrap_or_default()).collect();
-    Ok(Prepared { instance: instance.without_dominated(), steps, arguments, plans: choices, log })
+}
+
+/// The last step of a job with so many tokens in each.
+fn last_step(job: &NamedJob, tokens: usize) -> usize {
+    job.row.step_count(tokens as f64).unwrap_or(1.0).ceil() as usize
 }
 
 /// Refuses what can be seen before the machine is measured: keys that make no sense, and arguments of `run` that it does not know,
@@ -204,7 +237,7 @@ pub fn prepare(arguments: &FleetRunArguments) -> Result<Prepared, CliError> {
 fn check(path: &str, job: &NamedJob) -> Result<(), CliError> {
     let any = Cluster::from_name("rtx-4090").expect("the catalog has it");
     let asked = question(path, job, &any, Some("none"))?;
-    let steps = job.row.step_count(asked.job.tokens() as f64).unwrap_or(1.0).ceil() as usize;
+    let steps = last_step(job, asked.job.tokens());
     if steps > MOST_STEPS {
         return Err(bad(path, job, "steps", format!("{steps}; a job has at most {MOST_STEPS} steps here")));
     }
@@ -259,7 +292,7 @@ impl Found<'_> {
             let what = format!("{run}; it was begun with {}: name another folder", row.run);
             return Err(bad(path, job, "run", what));
         }
-        let steps = job.row.step_count(plan.job.tokens() as f64).unwrap_or(1.0).ceil() as usize;
+        let steps = last_step(job, plan.job.tokens());
         if let Some(saved) = saved.filter(|saved| *saved > steps) {
             let what = format!("{steps}; {saved} are done and saved: name another folder");
             return Err(bad(path, job, "steps", what));

@@ -71,22 +71,13 @@ impl<'a> Processes<'a> {
     /// written at `logged`; what those jobs did after it counts.
     ///
     /// # Errors
-    /// If another program has this folder, its jobs do not end, or it cannot be written to.
+    /// If those jobs do not end, or the folder cannot be written to.
     pub fn new(
         folder: &str,
         tasks: Vec<Task>,
         (before, logged): (f64, Option<SystemTime>),
         plan: &'a dyn Fn(usize, usize) -> (String, usize),
     ) -> Result<Self, CliError> {
-        let failed = |path: &Path| {
-            let path = path.display().to_string();
-            move |source| CliError::Writing { argument: "--out", path, source }
-        };
-        let own = Path::new(folder).join(PROCESS);
-        if let Some(other) = alive(&own, "fleet-run") {
-            let reason = format!("--out: {folder}: process {other} carries this fleet out");
-            return Err(CliError::NoAnswer { reason });
-        }
         for task in &tasks {
             fs::create_dir_all(&task.folder).map_err(failed(&task.folder))?;
             let (began, mut has_said) = (Instant::now(), false);
@@ -105,7 +96,6 @@ impl<'a> Processes<'a> {
                 std::thread::sleep(INTERVAL);
             }
         }
-        fs::write(&own, std::process::id().to_string()).map_err(failed(&own))?;
         let path = Path::new(folder).join(LOG);
         let log = OpenOptions::new().append(true).create(true).open(&path).map_err(failed(&path))?;
         let signals = Arc::new(AtomicUsize::new(0));
@@ -254,10 +244,42 @@ impl Workers for Processes<'_> {
     }
 }
 
-impl Drop for Processes<'_> {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(Path::new(&self.folder).join(PROCESS));
+/// The folder of a fleet, which one program at a time carries out.
+pub struct Claim {
+    file: PathBuf,
+    /// Whether the folder was made for it.
+    is_new: bool,
+}
+
+/// Makes a fleet's folder, if there is none, and claims it for this program.
+///
+/// # Errors
+/// If another program has it, or it cannot be written to.
+pub fn claim(folder: &str) -> Result<Claim, CliError> {
+    let is_new = !Path::new(folder).exists();
+    fs::create_dir_all(folder).map_err(failed(Path::new(folder)))?;
+    let file = Path::new(folder).join(PROCESS);
+    if let Some(other) = alive(&file, "fleet-run") {
+        let reason = format!("--out: {folder}: process {other} carries this fleet out");
+        return Err(CliError::NoAnswer { reason });
     }
+    fs::write(&file, std::process::id().to_string()).map_err(failed(&file))?;
+    Ok(Claim { file, is_new })
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.file);
+        if let (true, Some(folder)) = (self.is_new, self.file.parent()) {
+            // A folder with anything in it stays.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> CliError + use<> {
+    let path = path.display().to_string();
+    move |source| CliError::Writing { argument: "--out", path, source }
 }
 
 /// When a file was written last.
