@@ -8,11 +8,18 @@
 use crate::comm::transport::{Envelope, Tag, Transport};
 use crate::error::Fault;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Lets another thread end a run early.
 #[derive(Debug, Clone, Default)]
-pub struct StopRequest(Arc<AtomicU8>);
+pub struct StopRequest(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    run: AtomicU8,
+    /// Whether it was asked here. The run may end by a request of another process, which the one here then only follows.
+    is_asked: AtomicBool,
+}
 
 /// The states of a run, as a request sees it.
 const IDLE: u8 = 0;
@@ -23,16 +30,22 @@ const STOPPED: u8 = 3;
 impl StopRequest {
     /// Asks the run to end after a step, with a checkpoint; false if it does not train yet, or was asked before.
     pub fn request(&self) -> bool {
-        self.0.compare_exchange(TRAINS, REQUESTED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        let State { run, is_asked } = &*self.0;
+        if run.load(Ordering::SeqCst) == IDLE || is_asked.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        // If another process has asked before, the run ends all the same.
+        let _ = run.compare_exchange(TRAINS, REQUESTED, Ordering::SeqCst, Ordering::SeqCst);
+        true
     }
 
     /// Whether the run has ended early because it was asked to, here or in another process.
     pub fn has_stopped(&self) -> bool {
-        self.0.load(Ordering::SeqCst) == STOPPED
+        self.0.run.load(Ordering::SeqCst) == STOPPED
     }
 
     fn is_requested(&self) -> bool {
-        matches!(self.0.load(Ordering::SeqCst), REQUESTED | STOPPED)
+        matches!(self.0.run.load(Ordering::SeqCst), REQUESTED | STOPPED)
     }
 }
 
@@ -56,7 +69,7 @@ pub(super) struct Stopping<'a> {
 impl<'a> Stopping<'a> {
     /// Of a rank that begins to train.
     pub fn new(request: &'a StopRequest, transport: &'a dyn Transport, [rank, ranks]: [usize; 2]) -> Self {
-        let _ = request.0.compare_exchange(IDLE, TRAINS, Ordering::SeqCst, Ordering::SeqCst);
+        let _ = request.0.run.compare_exchange(IDLE, TRAINS, Ordering::SeqCst, Ordering::SeqCst);
         Self { request, transport, rank, ranks, known: false }
     }
 
@@ -82,7 +95,7 @@ impl<'a> Stopping<'a> {
             rank => self.transport.receive_bytes(Envelope { from: 0, to: rank, tag: Tag::Stop })? == [1],
         };
         if ends {
-            self.request.0.store(STOPPED, Ordering::SeqCst);
+            self.request.0.run.store(STOPPED, Ordering::SeqCst);
         }
         Ok(ends)
     }
@@ -112,5 +125,8 @@ mod tests {
         assert!(requests.iter().all(|request| !request.has_stopped()));
         assert_eq!(step([1, 2, 0]), [true; 3]);
         assert!(requests.iter().all(StopRequest::has_stopped));
+        // The same signal comes to the others later: they end with what the run saves, and only the next one ends them at once.
+        assert!(requests[1].request() && !requests[1].request());
+        assert!(!requests[2].request());
     }
 }
