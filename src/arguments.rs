@@ -22,7 +22,7 @@ mod training;
 mod what_if;
 
 pub use data::DataArguments;
-pub use fleet::FleetArguments;
+pub use fleet::{FleetArguments, ScheduleFiles};
 pub use fleet_online::FleetOnlineArguments;
 pub use fleet_run::FleetRunArguments;
 pub use generate::{GenerateArguments, SampleArguments};

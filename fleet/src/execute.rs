@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The log is all that is known of the past: whoever carries on with the same log finds the same state. A job that fails is begun
-//! again a few times; after that it, and what waits for it, is left out.
+//! again a few times; after that it, and what waits for it, is skipped.
 
 mod simulated;
 
@@ -67,9 +67,9 @@ pub enum Event {
     },
 }
 
-/// How jobs are begun again.
+/// When jobs are restarted, and what that costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Again {
+pub struct RestartPolicy {
     /// Seconds that a job loses which begins again on other cores.
     pub restart: u64,
     /// How often a job that failed is begun again.
@@ -78,11 +78,11 @@ pub struct Again {
 
 /// How it went.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Carried {
+pub struct FleetOutcome {
     /// Jobs that failed for good, each with the reason.
     pub failed: Vec<(usize, String)>,
     /// Jobs that wait for these.
-    pub left_out: Vec<usize>,
+    pub skipped: Vec<usize>,
     /// Whether somebody stopped all jobs.
     pub is_interrupted: bool,
 }
@@ -98,20 +98,20 @@ pub struct Carried {
 pub fn carry_out<W: Workers>(
     (instance, objective): (&Instance, Objective),
     first: &Schedule,
-    again: Again,
+    again: RestartPolicy,
     log: &mut String,
     workers: &mut W,
-) -> Result<Carried, W::Error> {
+) -> Result<FleetOutcome, W::Error> {
     assert_eq!(instance.nodes().len(), 1, "a fleet is carried out on one machine");
     if log.is_empty() {
         *log = HEADER.into();
         workers.keep(HEADER.trim_end())?;
     }
-    let open = pieces(log, instance).into_iter().filter(|piece| piece.end.is_none()).map(|piece| piece.job);
+    let open = job_runs(log, instance).into_iter().filter(|piece| piece.end.is_none()).map(|piece| piece.job);
     let open: Vec<usize> = open.collect();
     let runs = vec![None; instance.jobs.len()];
     let tries = vec![0; instance.jobs.len()];
-    let (stopping, carried) = (BTreeSet::new(), Carried::default());
+    let (stopping, carried) = (BTreeSet::new(), FleetOutcome::default());
     let mut runner = Runner { instance, objective, again, log, workers, runs, stopping, tries, carried };
     // They ended with whoever carried them out before.
     open.into_iter().try_for_each(|job| runner.take(job, Event::Stopped))?;
@@ -122,7 +122,7 @@ pub fn carry_out<W: Workers>(
 struct Runner<'a, W> {
     instance: &'a Instance,
     objective: Objective,
-    again: Again,
+    again: RestartPolicy,
     log: &'a mut String,
     workers: &'a mut W,
     /// The cores of each job that runs.
@@ -131,11 +131,11 @@ struct Runner<'a, W> {
     stopping: BTreeSet<usize>,
     /// How often each job failed.
     tries: Vec<usize>,
-    carried: Carried,
+    carried: FleetOutcome,
 }
 
 impl<W: Workers> Runner<'_, W> {
-    fn run(mut self, first: &Schedule) -> Result<Carried, W::Error> {
+    fn run(mut self, first: &Schedule) -> Result<FleetOutcome, W::Error> {
         let mut schedule = first.clone();
         let mut is_new = *self.log == HEADER;
         loop {
@@ -165,12 +165,12 @@ impl<W: Workers> Runner<'_, W> {
         }
     }
 
-    /// What the log says, without the jobs that are left out.
+    /// What the log says, without the jobs that are skipped.
     fn observed(&self) -> Observed {
         let observed = observed::read(self.log, self.instance);
         let mut observed = observed.unwrap_or_else(|fault| panic!("a log that was written here: {fault}"));
         let failed = self.carried.failed.iter().map(|(job, _)| job);
-        for job in failed.chain(&self.carried.left_out) {
+        for job in failed.chain(&self.carried.skipped) {
             observed.jobs[*job].has_ended = true;
         }
         observed
@@ -236,24 +236,24 @@ impl<W: Workers> Runner<'_, W> {
             self.tries[job] += 1;
             if !again || self.tries[job] > self.again.retries {
                 self.carried.failed.push((job, why));
-                self.leave_out(job);
+                self.skip_dependents(job);
             }
         }
         Ok(())
     }
 
-    /// Leaves all jobs out that wait for one.
-    fn leave_out(&mut self, gone: usize) {
+    /// Skips all jobs that wait for one.
+    fn skip_dependents(&mut self, gone: usize) {
         for job in 0..self.instance.jobs.len() {
-            if self.instance.jobs[job].after.contains(&gone) && !self.carried.left_out.contains(&job) {
-                self.carried.left_out.push(job);
-                self.leave_out(job);
+            if self.instance.jobs[job].after.contains(&gone) && !self.carried.skipped.contains(&job) {
+                self.carried.skipped.push(job);
+                self.skip_dependents(job);
             }
         }
     }
 
     /// Stops all jobs and waits for them.
-    fn interrupted(mut self) -> Result<Carried, W::Error> {
+    fn interrupted(mut self) -> Result<FleetOutcome, W::Error> {
         let running: Vec<usize> = (0..self.runs.len()).filter(|job| self.runs[*job].is_some()).collect();
         running.into_iter().for_each(|job| self.workers.stop(job));
         while self.runs.iter().any(Option::is_some) {
@@ -261,13 +261,12 @@ impl<W: Workers> Runner<'_, W> {
                 self.take(job, event)?;
             }
         }
-        Ok(Carried { is_interrupted: true, ..self.carried })
+        Ok(FleetOutcome { is_interrupted: true, ..self.carried })
     }
 
-    /// Records what a job has saved. A speed that `observed` takes for a mistake is left out.
+    /// Records what a job has saved. A speed that `observed` takes for a mistake is skipped.
     fn progress(&mut self, job: usize) -> Result<(), W::Error> {
-        let line =
-            format!("{:.3},progress,{},{:.6}\n", self.workers.now(), self.name(job), self.workers.saved(job));
+        let line = self.line("progress", job, &format!("{:.6}", self.workers.saved(job)));
         match observed::read(&(self.log.clone() + &line), self.instance) {
             Ok(_) => self.keep(&line),
             Err(_) => Ok(()),
@@ -275,43 +274,44 @@ impl<W: Workers> Runner<'_, W> {
     }
 
     fn record(&mut self, event: &str, job: usize, value: &str) -> Result<(), W::Error> {
-        let line = format!("{:.3},{event},{},{value}\n", self.workers.now(), self.name(job));
+        let line = self.line(event, job, value);
         self.keep(&line)
+    }
+
+    fn line(&self, event: &str, job: usize, value: &str) -> String {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let time = format!("{:.3}", self.workers.now());
+        let written = writer.write_record([time.as_str(), event, &self.instance.jobs[job].name, value]);
+        written.expect("memory can be written to");
+        String::from_utf8(writer.into_inner().expect("memory can be written to")).expect("fields are text")
     }
 
     fn keep(&mut self, line: &str) -> Result<(), W::Error> {
         self.log.push_str(line);
         self.workers.keep(line.trim_end())
     }
-
-    /// A job's name as a field of CSV.
-    fn name(&self, job: usize) -> String {
-        let name = &self.instance.jobs[job].name;
-        let is_plain = !name.contains([',', '"', '\n', '\r']) && name.trim() == name;
-        if is_plain { name.clone() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-    }
 }
 
 /// A run of a job, from a start to a stop or to its end.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Piece {
+pub struct JobRun {
     /// The job.
     pub job: usize,
     /// Its cores.
     pub gpus: usize,
     /// Seconds.
     pub start: f64,
-    /// Seconds; none while it runs.
+    /// Seconds; `None` while it runs.
     pub end: Option<f64>,
     /// Whether the job was done with it.
     pub is_last: bool,
 }
 
 /// The runs of all jobs that a log has, in the order of their starts. Lines that make no sense are left to `observed::read`.
-pub fn pieces(log: &str, instance: &Instance) -> Vec<Piece> {
+pub fn job_runs(log: &str, instance: &Instance) -> Vec<JobRun> {
     #[derive(Deserialize)]
     struct Line(f64, String, String, String);
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<JobRun> = Vec::new();
     let mut reader = csv::Reader::from_reader(log.as_bytes());
     for Line(time, event, name, value) in reader.deserialize().flatten() {
         let Some(job) = instance.jobs.iter().position(|job| job.name == name) else { continue };
@@ -319,7 +319,7 @@ pub fn pieces(log: &str, instance: &Instance) -> Vec<Piece> {
         match (event.as_str(), open) {
             ("start", _) => {
                 let gpus = value.split('@').next().and_then(|gpus| gpus.parse().ok()).unwrap_or(0);
-                pieces.push(Piece { job, gpus, start: time, end: None, is_last: false });
+                pieces.push(JobRun { job, gpus, start: time, end: None, is_last: false });
             }
             ("stop" | "end", Some(piece)) => (piece.end, piece.is_last) = (Some(time), event == "end"),
             _ => {}

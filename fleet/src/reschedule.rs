@@ -63,7 +63,7 @@ struct Found {
 }
 
 /// The new schedule; `restart` is in seconds. `before` has the jobs of an earlier schedule in its order, each with its choice: the
-/// new one is no worse than what is left of it. It may be empty.
+/// search begins with this order and these choices too, where all jobs have one. It may be empty.
 ///
 /// # Errors
 /// A job that fits on no nodes that are up.

@@ -2,7 +2,9 @@
 
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use trainwright_fleet::execute::{Again, Carried, Event, Piece, Workers, carry_out, pieces, simulate};
+use trainwright_fleet::execute::{
+    Event, FleetOutcome, JobRun, RestartPolicy, Workers, carry_out, job_runs, simulate,
+};
 use trainwright_fleet::instance::{Choice, FleetJob, Instance, NodeKind};
 use trainwright_fleet::objective::Objective;
 use trainwright_fleet::schedule::Schedule;
@@ -149,20 +151,20 @@ fn machine(instance: &Instance) -> Machine<'_> {
     }
 }
 
-const AGAIN: Again = Again { restart: 5, retries: 3 };
+const AGAIN: RestartPolicy = RestartPolicy { restart: 5, retries: 3 };
 
 fn carry(
     instance: &Instance,
     first: &Schedule,
     log: &mut String,
     on: &mut Machine,
-) -> Result<Carried, &'static str> {
+) -> Result<FleetOutcome, &'static str> {
     carry_out((instance, Objective::Makespan), first, AGAIN, log, on)
 }
 
 /// Checks cores, releases and precedence of all runs.
-fn check(instance: &Instance, pieces: &[Piece], now: f64) {
-    let end = |piece: &Piece| piece.end.unwrap_or(now);
+fn check(instance: &Instance, pieces: &[JobRun], now: f64) {
+    let end = |piece: &JobRun| piece.end.unwrap_or(now);
     for piece in pieces {
         let held = pieces.iter().filter(|other| other.start <= piece.start && end(other) > piece.start);
         assert!(held.map(|other| other.gpus).sum::<usize>() <= instance.gpus(), "{pieces:?}");
@@ -177,7 +179,7 @@ fn check(instance: &Instance, pieces: &[Piece], now: f64) {
 }
 
 /// The end of the last run.
-fn makespan(pieces: &[Piece]) -> f64 {
+fn makespan(pieces: &[JobRun]) -> f64 {
     pieces.iter().filter_map(|piece| piece.end).fold(0.0, f64::max)
 }
 
@@ -190,9 +192,9 @@ fn without_faults_a_fleet_ends_no_later_than_scheduled() {
         let answer = solve(&instance, Objective::Makespan, Effort::default()).unwrap();
         let scheduled = answer.schedule.makespan() as f64;
         let (mut on, mut log) = (machine(&instance), String::new());
-        assert_eq!(carry(&instance, &answer.schedule, &mut log, &mut on), Ok(Carried::default()));
+        assert_eq!(carry(&instance, &answer.schedule, &mut log, &mut on), Ok(FleetOutcome::default()));
         assert_eq!(log, on.kept);
-        let carried = pieces(&log, &instance);
+        let carried = job_runs(&log, &instance);
         check(&instance, &carried, on.now);
         // Times are rounded to whole seconds at each event.
         let events = 2.0 * instance.jobs.len() as f64;
@@ -233,8 +235,8 @@ fn slow_jobs_faults_and_a_killed_program_break_no_rule() {
                 carry(&instance, &answer.schedule, &mut log, &mut on).unwrap()
             }
         };
-        assert_eq!(ended, Carried::default(), "{case}");
-        let pieces = pieces(&log, &instance);
+        assert_eq!(ended, FleetOutcome::default(), "{case}");
+        let pieces = job_runs(&log, &instance);
         check(&instance, &pieces, on.now);
         for job in 0..instance.jobs.len() {
             assert_eq!(on.saved[job], 1.0, "{case}: {log}");
@@ -271,7 +273,7 @@ fn a_job_that_fails_for_good_takes_those_with_it_that_wait() {
     let (mut on, mut log) = (machine(&instance), String::new());
     on.faults[0] = Some((0.5, false));
     let carried = carry(&instance, &answer.schedule, &mut log, &mut on).unwrap();
-    assert_eq!((carried.failed, carried.left_out), (vec![(0, "a fault".into())], vec![1, 2]));
-    let pieces = pieces(&log, &instance);
+    assert_eq!((carried.failed, carried.skipped), (vec![(0, "a fault".into())], vec![1, 2]));
+    let pieces = job_runs(&log, &instance);
     assert_eq!(pieces.iter().filter(|piece| piece.is_last).map(|piece| piece.job).collect::<Vec<_>>(), [3]);
 }

@@ -237,7 +237,7 @@ fn with_offload(question: &Question) -> Option<Question> {
 /// What a part of a larger question has.
 #[derive(Clone)]
 pub(crate) enum PartAnswer {
-    /// The fastest simulated plans of different meshes, the fastest first; none if none that fits is of use.
+    /// The fastest simulated plans of different meshes, the fastest first. Empty if a cutoff excludes all that fit.
     Plans(Vec<Finalist>),
     /// Nothing fits: the plan that comes closest needs this many times the memory that it may use, without end if none is known.
     Short(f64),
@@ -252,26 +252,26 @@ pub(crate) enum Effort {
     Whole,
 }
 
-/// Which plans are of use to a question that has this one as a part.
+/// An upper limit on the step time of plans of a part, from the best answer known for the whole question.
 #[derive(Clone, Copy)]
-pub(crate) struct OfUse<'a> {
-    /// Of which candidates others are not.
-    pub is_limited: &'a (dyn Fn(&Candidate) -> bool + Sync),
-    /// Of these, plans are of use whose step and this many forward passes over its microbatches
+pub(crate) struct Cutoff<'a> {
+    /// The candidates to which it applies.
+    pub applies_to: &'a (dyn Fn(&Candidate) -> bool + Sync),
+    /// Forward passes over the microbatches that are counted in addition to the step.
     pub forwards: f64,
-    /// take less than this, which may be without end.
+    /// Step and forward passes together take less than this; infinite without a limit.
     pub below: Seconds,
 }
 
-impl OfUse<'_> {
-    /// The expected step time of a candidate from which on its plans are of no use.
+impl Cutoff<'_> {
+    /// The limit as an expected step time of a candidate.
     ///
     /// t_max = (T − f m F / p) q
     ///
     /// T the time, f forward passes of m microbatches over p pipeline ranks, F the forward times of all layers for a microbatch: the
     /// busiest of the ranks has 1 / p of them or more. q the expected ratio of measured to forecast time.
     fn expected_below(&self, space: &SearchSpace, candidate: &Candidate) -> Seconds {
-        if self.below.get().is_infinite() || !(self.is_limited)(candidate) {
+        if self.below.get().is_infinite() || !(self.applies_to)(candidate) {
             return Seconds::new(f64::INFINITY);
         }
         let question = space.question();
@@ -285,7 +285,7 @@ impl OfUse<'_> {
     fn expected_below_any(&self, space: &SearchSpace) -> Option<Seconds> {
         let times = space.legal.layouts.iter().map(|layout| space.model().outlook(layout).time);
         let most = times.fold(0.0, f64::max);
-        let all = self.below.get().is_finite() && space.legal.layouts.iter().all(self.is_limited);
+        let all = self.below.get().is_finite() && space.legal.layouts.iter().all(self.applies_to);
         all.then(|| self.below * most)
     }
 }
@@ -294,30 +294,30 @@ impl OfUse<'_> {
 const CLOCK: f64 = 1.0 - 1e-6;
 
 /// The fastest plans with all nodes, for questions that have this one as a part. With the whole effort the first has the step time
-/// of `plan`'s fastest; the others are of those that were simulated on the way. Plans that are not of use may be missing.
+/// of `plan`'s fastest; the others are of those that were simulated on the way. Plans beyond the cutoff may be missing.
 ///
 /// # Errors
 /// As `plan`.
 pub(crate) fn plan_part(
     question: &Question,
     effort: Effort,
-    of_use: OfUse,
+    cutoff: Cutoff,
     costs: CachedCosts,
     stop: Stop,
 ) -> Result<PartAnswer, PlannerError> {
     let space = SearchSpace::sharing(question, costs)?;
     let proved = if effort == Effort::Whole { KEPT } else { 1 };
-    let below = |candidate: &Candidate| of_use.expected_below(&space, candidate);
-    let goal = Goal { of_use_below: &below, ..Goal::fastest(proved, stop) };
-    let most = of_use.expected_below_any(&space);
+    let below = |candidate: &Candidate| cutoff.expected_below(&space, candidate);
+    let goal = Goal { cutoff: &below, ..Goal::fastest(proved, stop) };
+    let most = cutoff.expected_below_any(&space);
     let mut explored = space.explore_below(most, Vec::new(), &goal, &|_| {})?;
     if effort == Effort::Whole {
         space.improve(&mut explored, KEPT, stop)?;
     }
-    if of_use.below.get().is_finite() {
-        let is_of_use =
+    if cutoff.below.get().is_finite() {
+        let is_below =
             |seen: &Seen| seen.time().is_some_and(|time| Seconds::from(time) < below(&seen.candidate));
-        explored.seen.retain(is_of_use);
+        explored.seen.retain(is_below);
         return Ok(PartAnswer::Plans(finalists(&explored, space.model())));
     }
     let plans = finalists(&explored, space.model());

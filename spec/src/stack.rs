@@ -43,7 +43,7 @@ pub struct Stack {
     /// The data-parallel schemes it has in addition to `none` and, with a sharded optimizer, `zero1`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub data_schemes: Vec<String>,
-    /// The pipeline schedules that it has: none if it has no pipelines, any if left out.
+    /// The pipeline schedules that it supports; empty without pipeline parallelism. `None`: all schedules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedules: Option<Vec<String>>,
     /// Whether it can recompute the attention core alone.

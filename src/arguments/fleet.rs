@@ -46,15 +46,29 @@ pub struct FleetArguments {
     /// Write the plan of each job, its batch script for Slurm, and submit.sh with their dependencies to this folder
     #[arg(long, value_name = "DIR")]
     pub out: Option<String>,
-    /// Draw the schedule as SVG
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<String>,
-    /// The same as PNG
-    #[arg(long, value_name = "FILE")]
-    pub png: Option<String>,
+    #[command(flatten)]
+    pub pictures: ScheduleFiles,
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Where pictures of a schedule go.
+#[derive(Debug, Args)]
+pub struct ScheduleFiles {
+    /// Draw the schedule as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<String>,
+    /// The same as PNG
+    #[arg(long, value_name = "FILE")]
+    png: Option<String>,
+}
+
+impl ScheduleFiles {
+    /// SVG and PNG, each with its argument.
+    pub fn files(&self) -> [(&'static str, &Option<String>); 2] {
+        [("--svg", &self.svg), ("--png", &self.png)]
+    }
 }
 
 impl FleetArguments {

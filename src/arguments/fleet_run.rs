@@ -1,6 +1,6 @@
 //! The arguments of `fleet-run`.
 
-use super::fleet::{objective, objectives};
+use super::fleet::{ScheduleFiles, objective, objectives};
 use clap::Args;
 use std::num::NonZeroUsize;
 use trainwright_fleet::objective::Objective;
@@ -31,12 +31,8 @@ pub struct FleetRunArguments {
     /// Seconds from one checkpoint of a job to the next, by its forecast
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub save_interval: u64,
-    /// Draw the schedule as forecast and as carried out as SVG
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<String>,
-    /// The same as PNG
-    #[arg(long, value_name = "FILE")]
-    pub png: Option<String>,
+    #[command(flatten)]
+    pub pictures: ScheduleFiles,
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,

@@ -1,6 +1,6 @@
 //! `fleet`: several jobs on one cluster, each with a plan, GPUs and a start.
 
-use crate::arguments::FleetArguments;
+use crate::arguments::{FleetArguments, ScheduleFiles};
 use crate::error::{CliError, Outcome};
 use crate::inputs;
 use crate::inputs::fleet::{Fleet, fleet};
@@ -15,7 +15,7 @@ use trainwright_fleet::schedule::{Placed, Schedule};
 use trainwright_fleet::uncertain::makespans;
 use trainwright_fleet::{Answer, Effort, solve};
 use trainwright_formats::export::{Request, exporter, write as write_plan};
-use trainwright_pictures::gantt::{gantt_png, gantt_svg};
+use trainwright_pictures::gantt::{Gantt, gantt_png, gantt_svg};
 use trainwright_spec::units::Seconds;
 
 /// Runs the command.
@@ -23,8 +23,7 @@ use trainwright_spec::units::Seconds;
 /// # Errors
 /// Bad input, and files that cannot be written.
 pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
-    let files = [("--svg", &arguments.svg), ("--png", &arguments.png)];
-    let alone = output::stdout_is_taken(&files, arguments.json)?;
+    let alone = output::stdout_is_taken(&arguments.pictures.files(), arguments.json)?;
     let mut fleet = fleet(arguments)?;
     let effort = Effort { factor: arguments.effort, time: arguments.time_limit.map(Seconds::new) };
     let objective = arguments.objective();
@@ -54,14 +53,23 @@ pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
     if let Some(folder) = &arguments.out {
         write_plans(folder, &fleet, &answer)?;
     }
-    output::save_given("--svg", &arguments.svg, || gantt_svg(&page.picture()))?;
-    output::save_given("--png", &arguments.png, || gantt_png(&page.picture()))?;
+    draw(&arguments.pictures, || page.picture())?;
     if arguments.json {
         output::print(&json::print(&page.json()))?;
     } else if !alone {
         output::print(&page.text())?;
     }
     Ok(Outcome::Done)
+}
+
+/// Draws a schedule into the files that were asked for.
+///
+/// # Errors
+/// Files that cannot be written.
+pub fn draw(files: &ScheduleFiles, picture: impl Fn() -> Gantt) -> Result<(), CliError> {
+    let [(svg, svg_file), (png, png_file)] = files.files();
+    output::save_given(svg, svg_file, || gantt_svg(&picture()))?;
+    output::save_given(png, png_file, || gantt_png(&picture()))
 }
 
 /// The schedule from the last time of a log on, and this time. The fleet becomes that of the jobs that have not ended.

@@ -1,6 +1,6 @@
 //! `fleet-run`: several trainings on this machine's cores, as scheduled, beside their forecast.
 
-use super::fleet::plain_name;
+use super::fleet::{draw, plain_name};
 use super::other_programs::Ticks;
 use crate::arguments::FleetRunArguments;
 use crate::error::{CliError, Outcome, refuse};
@@ -9,17 +9,15 @@ use crate::output;
 use crate::render::{fleet_run as page, json};
 use std::path::Path;
 use trainwright_executor::last_checkpoint;
-use trainwright_fleet::execute::{Again, carry_out, pieces, simulate};
+use trainwright_fleet::execute::{RestartPolicy, carry_out, job_runs, simulate};
 use trainwright_fleet::{Effort, observed, solve};
-use trainwright_pictures::gantt::{gantt_png, gantt_svg};
 
 /// Runs the command.
 ///
 /// # Errors
 /// Bad input, a folder that cannot be used, and processes that cannot be started. A job that fails is an answer.
 pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
-    let files = [("--svg", &arguments.svg), ("--png", &arguments.png)];
-    let alone = output::stdout_is_taken(&files, arguments.json)?;
+    let alone = output::stdout_is_taken(&arguments.pictures.files(), arguments.json)?;
     check_pictures(arguments)?;
     let jobs = jobs(arguments)?;
     let _claim = claim(&arguments.out)?;
@@ -30,7 +28,7 @@ pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
     check_log(arguments, &prepared)?;
     let mut log = prepared.log.clone();
     let answer = solve(instance, objective, Effort::default())?;
-    let again = Again { restart: arguments.restart, retries: arguments.retries };
+    let again = RestartPolicy { restart: arguments.restart, retries: arguments.retries };
     let expected = simulate(instance, objective, &answer.schedule, again);
     let plan_of = |job: usize, cores: usize| {
         let (file, step) = &prepared.plans[&(job, cores)];
@@ -51,12 +49,11 @@ pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
         scheduled: answer.schedule.makespan(),
         is_proved: answer.is_proved(),
         expected: &expected,
-        measured: &pieces(&log, instance),
+        measured: &job_runs(&log, instance),
         carried: &carried,
         others,
     };
-    output::save_given("--svg", &arguments.svg, || gantt_svg(&page.picture()))?;
-    output::save_given("--png", &arguments.png, || gantt_png(&page.picture()))?;
+    draw(&arguments.pictures, || page.picture())?;
     if arguments.json {
         output::print(&json::print(&page.json()))?;
     } else if !alone {
@@ -74,7 +71,7 @@ fn check_pictures(arguments: &FleetRunArguments) -> Result<(), CliError> {
     let of = |path: &str| std::fs::canonicalize(path).ok();
     let log = Path::new(&arguments.out).join(LOG).display().to_string();
     let taken = [of(&arguments.jobs), of(&log)];
-    for (argument, path) in [("--svg", &arguments.svg), ("--png", &arguments.png)] {
+    for (argument, path) in arguments.pictures.files() {
         if let Some(path) =
             path.as_ref().filter(|path| of(path).is_some_and(|path| taken.contains(&Some(path))))
         {
@@ -102,7 +99,7 @@ fn last_time(log: &str) -> f64 {
 
 fn tasks(arguments: &FleetRunArguments, prepared: &Prepared, log: &str) -> Vec<Task> {
     let instance = &prepared.instance;
-    let before = pieces(log, instance);
+    let before = job_runs(log, instance);
     let task = |job: usize| Task {
         name: instance.jobs[job].name.clone(),
         folder: Path::new(&arguments.out).join(plain_name(instance, job)),

@@ -151,7 +151,7 @@ fn counts(job: &NamedJob, cores: usize) -> Vec<usize> {
 pub fn prepare(arguments: &FleetRunArguments, jobs: Jobs) -> Result<Prepared, CliError> {
     let known = known(&arguments.out)?;
     let names = jobs.names.clone();
-    let mut found = Found { folder: &arguments.out, names: &names, known, rows: Vec::new() };
+    let mut found = Found { folder: &arguments.out, names: &names, known, choices: Vec::new() };
     let planned = plans(jobs.questions(arguments, &mut found)?);
     for ((index, cores, plan), step) in planned.iter().zip(step_times(&planned, jobs.machine)?) {
         found.add((*index, &jobs.jobs[*index].name, *cores), plan, step)?;
@@ -188,22 +188,23 @@ impl Jobs {
         let Jobs { path, jobs, mut instance, .. } = self;
         let (mut plans, mut steps, mut changed) = (BTreeMap::new(), Vec::new(), Vec::new());
         for (index, job) in jobs.iter().enumerate() {
-            let of_job: Vec<&(usize, usize, String, Row)> =
-                found.rows.iter().filter(|(of, ..)| *of == index).collect();
-            let Some((_, _, file, _)) = of_job.first() else {
+            let of_job: Vec<&PlannedChoice> =
+                found.choices.iter().filter(|choice| choice.job == index).collect();
+            let Some(PlannedChoice { file, .. }) = of_job.first() else {
                 let reason = "the planner has no plan for it that the executor runs on these cores".into();
                 return Err(FleetError::NeverFits { job: job.name.clone(), reason }.into());
             };
             let now = last_step(job, inputs::plan(file, &[], None)?.job.tokens());
             steps.push(now);
-            let before = of_job.iter().map(|(.., row)| row.steps).find(|before| ![0, now].contains(before));
+            let before =
+                of_job.iter().map(|choice| choice.row.steps).find(|before| ![0, now].contains(before));
             changed.extend(before.map(|before| Changed { job: job.name.clone(), before, now }));
-            for (_, cores, file, row) in of_job {
+            for PlannedChoice { file, row, .. } in of_job {
                 let step = Seconds::new(row.step_s);
                 // What a job costs is the time of its cores.
-                let of = choice(0, *cores, (step, now as f64), Some(1.0));
+                let of = choice(0, row.cores, (step, now as f64), Some(1.0));
                 instance.jobs[index].choices.push(Choice { plan: row.plan.clone(), ..of });
-                plans.insert((index, *cores), (file.clone(), step));
+                plans.insert((index, row.cores), (file.clone(), step));
             }
         }
         let longest =
@@ -227,7 +228,7 @@ impl Jobs {
     }
 }
 
-/// The last step of a job with so many tokens in each.
+/// The last step of a job whose steps have this number of tokens.
 fn last_step(job: &NamedJob, tokens: usize) -> usize {
     job.row.step_count(tokens as f64).unwrap_or(1.0).ceil() as usize
 }
@@ -261,13 +262,20 @@ fn check(path: &str, job: &NamedJob) -> Result<(), CliError> {
     }
 }
 
+/// A plan of a job.
+struct PlannedChoice {
+    job: usize,
+    /// The file of the plan.
+    file: String,
+    row: Row,
+}
+
 /// What the folder has of earlier calls, and what is found now.
 struct Found<'a> {
     folder: &'a str,
     names: &'a [String],
     known: Vec<Row>,
-    /// Job, cores, the plan's file, and the row.
-    rows: Vec<(usize, usize, String, Row)>,
+    choices: Vec<PlannedChoice>,
 }
 
 impl Found<'_> {
@@ -297,7 +305,7 @@ impl Found<'_> {
             let what = format!("{steps}; {saved} are done and saved: name another folder");
             return Err(bad(path, job, "steps", what));
         }
-        self.rows.push((index, cores, file, row));
+        self.choices.push(PlannedChoice { job: index, file, row });
         Ok(true)
     }
 
@@ -320,7 +328,7 @@ impl Found<'_> {
         // Its steps follow when all rows are known.
         let row = Row { job: name.into(), cores, steps: 0, step_s: step.get(), plan, run: String::new() };
         self.known.push(row.clone());
-        self.rows.push((job, cores, file, row));
+        self.choices.push(PlannedChoice { job, file, row });
         Ok(())
     }
 

@@ -56,6 +56,8 @@ pub struct Processes<'a> {
     began: Instant,
     before: f64,
     signals: Arc<AtomicUsize>,
+    /// How many signals the caller of `wait` has been told of.
+    seen: usize,
 }
 
 struct Running {
@@ -116,7 +118,7 @@ impl<'a> Processes<'a> {
         let before = before + logged.map_or(Duration::ZERO, worked).as_secs_f64();
         let running = tasks.iter().map(|_| None).collect();
         let folder = folder.to_string();
-        Ok(Self { tasks, plan, running, log, folder, began: Instant::now(), before, signals })
+        Ok(Self { tasks, plan, running, log, folder, began: Instant::now(), before, signals, seen: 0 })
     }
 
     /// The command of a job on some cores.
@@ -220,12 +222,12 @@ impl Workers for Processes<'_> {
     }
 
     fn wait(&mut self, until: f64) -> Vec<(usize, Event)> {
-        let had = self.signals.load(Ordering::SeqCst);
         loop {
             let events: Vec<(usize, Event)> =
                 (0..self.tasks.len()).filter_map(|job| Some((job, self.look(job)?))).collect();
-            let is_over = self.now() >= until || self.signals.load(Ordering::SeqCst) != had;
-            if !events.is_empty() || is_over {
+            let signals = self.signals.load(Ordering::SeqCst);
+            if !events.is_empty() || self.now() >= until || signals != self.seen {
+                self.seen = signals;
                 return events;
             }
             std::thread::sleep(INTERVAL);

@@ -4,7 +4,7 @@ use super::table::Table;
 use super::words;
 use crate::fleet_run::Prepared;
 use serde_json::{Value, json};
-use trainwright_fleet::execute::{Carried, Piece};
+use trainwright_fleet::execute::{FleetOutcome, JobRun};
 use trainwright_fleet::objective::Objective;
 use trainwright_pictures::gantt::{Gantt, GanttBox};
 
@@ -19,12 +19,12 @@ pub struct Page<'a> {
     /// Whether no schedule without moves has less of the objective.
     pub is_proved: bool,
     /// Runs of jobs if all take what was forecast.
-    pub expected: &'a [Piece],
+    pub expected: &'a [JobRun],
     /// Runs as they were.
-    pub measured: &'a [Piece],
+    pub measured: &'a [JobRun],
     /// What went wrong.
-    pub carried: &'a Carried,
-    /// The part of all cores' time that other programs took in this call, 0 to 1; none if the system does not say.
+    pub carried: &'a FleetOutcome,
+    /// The part of all cores' time that other programs took in this call, 0 to 1; `None` if the system does not say.
     pub others: Option<f64>,
 }
 
@@ -36,7 +36,7 @@ struct Row<'a> {
     expected: Span,
     measured: Span,
     runs: usize,
-    state: String,
+    state: &'static str,
     /// Seconds by which it ended after its deadline.
     late: Option<f64>,
 }
@@ -49,7 +49,7 @@ struct Span {
 }
 
 impl Span {
-    fn of<'p>(pieces: impl Iterator<Item = &'p Piece>) -> Self {
+    fn of<'p>(pieces: impl Iterator<Item = &'p JobRun>) -> Self {
         let mut span = Self::default();
         for piece in pieces {
             span.start = span.start.or(Some(piece.start));
@@ -68,13 +68,13 @@ impl Page<'_> {
     fn rows(&self) -> Vec<Row<'_>> {
         let instance = &self.prepared.instance;
         let row = |job: usize| {
-            let of = |pieces: &'_ [Piece]| Span::of(pieces.iter().filter(|piece| piece.job == job));
-            let runs: Vec<&Piece> = self.measured.iter().filter(|piece| piece.job == job).collect();
+            let of = |pieces: &'_ [JobRun]| Span::of(pieces.iter().filter(|piece| piece.job == job));
+            let runs: Vec<&JobRun> = self.measured.iter().filter(|piece| piece.job == job).collect();
             let mut plans: Vec<String> = runs.iter().map(|piece| self.plan(piece)).collect();
             plans.dedup();
             let state = match self.carried.failed.iter().find(|(failed, _)| *failed == job) {
                 Some(_) => "failed",
-                None if self.carried.left_out.contains(&job) => "left out",
+                None if self.carried.skipped.contains(&job) => "skipped",
                 None if runs.iter().any(|piece| piece.is_last) => "done",
                 None => "stopped",
             };
@@ -88,7 +88,7 @@ impl Page<'_> {
                 expected: of(self.expected),
                 measured,
                 runs: runs.len(),
-                state: state.into(),
+                state,
             }
         };
         let mut rows: Vec<Row> = (0..instance.jobs.len()).map(row).collect();
@@ -98,7 +98,7 @@ impl Page<'_> {
     }
 
     /// A plan in words, as `one core`.
-    fn plan(&self, piece: &Piece) -> String {
+    fn plan(&self, piece: &JobRun) -> String {
         let choices = &self.prepared.instance.jobs[piece.job].choices;
         choices.iter().find(|choice| choice.gpus == piece.gpus).map_or(String::new(), |of| of.plan.clone())
     }
@@ -124,11 +124,14 @@ impl Page<'_> {
             .right("runs", |row| row.runs)
             .left("", |row| match row.late {
                 Some(late) => format!("{}, {late:.1} s late", row.state),
-                None => row.state.clone(),
+                None => row.state.to_string(),
             })
             .text();
         if let Some(expected) = makespan(&rows, |row| row.expected) {
-            let proof = if self.is_proved { "; proved: no such schedule has less" } else { "" };
+            let proof = match self.is_proved {
+                true => format!("; its {} is proved least for these forecasts", self.objective.name()),
+                false => String::new(),
+            };
             text += &format!("\nschedule   {} s without moves{proof}\n", self.scheduled);
             text += &format!(
                 "forecast   {expected:.1} s, with jobs that move to other cores where that is faster\n"
@@ -154,11 +157,11 @@ impl Page<'_> {
     pub fn picture(&self) -> Gantt {
         let cores = self.prepared.instance.gpus();
         let last = self.measured.iter().filter_map(|piece| piece.end).fold(0.0, f64::max);
-        let boxes = |pieces: &[Piece], node: usize| -> Vec<GanttBox> {
+        let boxes = |pieces: &[JobRun], node: usize| -> Vec<GanttBox> {
             let mut free = vec![0.0; cores];
-            let mut order: Vec<&Piece> = pieces.iter().collect();
+            let mut order: Vec<&JobRun> = pieces.iter().collect();
             order.sort_by(|one, other| one.start.total_cmp(&other.start));
-            let of = |piece: &&Piece| {
+            let of = |piece: &&JobRun| {
                 let end = piece.end.unwrap_or(last);
                 let idle = (0..cores).filter(|core| free[*core] <= piece.start + 1e-9);
                 let gpus: Vec<usize> = idle.take(piece.gpus).collect();
@@ -190,7 +193,7 @@ impl Page<'_> {
     /// As JSON.
     pub fn json(&self) -> Value {
         let rows = self.rows();
-        let runs = |pieces: &[Piece], job: usize| -> Vec<Value> {
+        let runs = |pieces: &[JobRun], job: usize| -> Vec<Value> {
             let of = pieces.iter().filter(|piece| piece.job == job);
             of.map(|piece| {
                 json!({

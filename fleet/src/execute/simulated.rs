@@ -1,6 +1,6 @@
 //! Workers whose jobs take what was forecast: what carries jobs out says with them how it will go.
 
-use super::{Again, Carried, Event, Piece, Workers, carry_out, pieces};
+use super::{Event, FleetOutcome, JobRun, RestartPolicy, Workers, carry_out, job_runs};
 use crate::instance::Instance;
 use crate::objective::Objective;
 use crate::schedule::Schedule;
@@ -8,7 +8,12 @@ use std::convert::Infallible;
 
 /// The runs of all jobs if each takes what was forecast and none fails: a job that moves saves all that it did, and loses the
 /// seconds of `again`.
-pub fn simulate(instance: &Instance, objective: Objective, first: &Schedule, again: Again) -> Vec<Piece> {
+pub fn simulate(
+    instance: &Instance,
+    objective: Objective,
+    first: &Schedule,
+    again: RestartPolicy,
+) -> Vec<JobRun> {
     let jobs = instance.jobs.len();
     let mut workers = Simulated {
         instance,
@@ -20,10 +25,10 @@ pub fn simulate(instance: &Instance, objective: Objective, first: &Schedule, aga
     };
     let mut log = String::new();
     match carry_out((instance, objective), first, again, &mut log, &mut workers) {
-        Ok(carried) => debug_assert_eq!(carried, Carried::default()),
+        Ok(carried) => debug_assert_eq!(carried, FleetOutcome::default()),
         Err(never) => match never {},
     }
-    pieces(&log, instance)
+    job_runs(&log, instance)
 }
 
 /// Jobs on a clock that jumps.

@@ -55,9 +55,9 @@ pub(crate) struct Goal<'a> {
     pub layouts: &'a (dyn Fn(&Candidate) -> bool + Sync),
     /// Which of their candidates.
     pub candidates: &'a (dyn Fn(&Candidate) -> bool + Sync),
-    /// From which expected time on plans of a candidate are of no use, however few are known; without end if each may be. Asked of
-    /// candidates with the layer costs of their layouts.
-    pub of_use_below: &'a (dyn Fn(&Candidate) -> Seconds + Sync),
+    /// The cutoff of a candidate: plans whose expected time is no less are not sought, even if no other plan is known; infinite
+    /// without a cutoff. Called for candidates with the layer costs of their layouts.
+    pub cutoff: &'a (dyn Fn(&Candidate) -> Seconds + Sync),
     /// How many candidates are solved.
     pub looks: Looks,
     /// With more ranks than this that have the same weights, candidates are solved by their closed-form bound: what a tight one
@@ -74,7 +74,7 @@ impl<'a> Goal<'a> {
             keep,
             layouts: &|_| true,
             candidates: &|_| true,
-            of_use_below: &|_| Seconds::new(f64::INFINITY),
+            cutoff: &|_| Seconds::new(f64::INFINITY),
             looks: Looks::Unlimited,
             tight_up_to: usize::MAX,
             out_of_time,
@@ -92,10 +92,10 @@ impl<'a> Goal<'a> {
         self.looks == Looks::Unlimited && candidate.virtual_stages == 1
     }
 
-    /// The least of `most` and of the time from which on plans of a candidate are of no use.
+    /// The smaller of `most` and a candidate's cutoff.
     fn most_of(&self, candidate: &Candidate, most: Option<Seconds>) -> Option<Seconds> {
-        let of_use = Some((self.of_use_below)(candidate)).filter(|below| below.get().is_finite());
-        of_use.into_iter().chain(most).reduce(Seconds::min)
+        let cutoff = Some((self.cutoff)(candidate)).filter(|cutoff| cutoff.get().is_finite());
+        cutoff.into_iter().chain(most).reduce(Seconds::min)
     }
 
     /// Whether a candidate gets a tight bound before it is solved.

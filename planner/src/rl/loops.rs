@@ -5,10 +5,10 @@
 //!
 //! The best loop so far is a bound. No loop of a division takes less than its generation, the products of training at the GPUs' peak and
 //! the hand-over of the weights do in its mode: where that is no less than the best step, the division, or the question about its
-//! training, is left out. Any other question is asked for plans whose passes are so short that the loop beats the third of the loops
-//! whose training will be planned with the whole effort; the planner then leaves out what its lower bounds exceed. What is left
-//! out is neither the answer nor planned again, so that the answer is the same as without bounds, and as that does not
-//! depend on the number of threads: questions are asked in three waves, whose limits are those of the waves before.
+//! training, is skipped. Any other question is asked for plans whose passes are so short that the loop beats the third of the loops
+//! whose training will be planned with the whole effort; the planner then skips what its lower bounds exceed. What is skipped
+//! is neither the answer nor planned again, except where the rounding of samples breaks the cutoff (`Training::limit`). The answer does
+//! not depend on the number of threads: questions are asked in three waves, whose limits are those of the waves before.
 
 use super::engines::engines;
 use super::updates::{ANY, Parts, Training, Update};

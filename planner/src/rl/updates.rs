@@ -15,7 +15,7 @@ use crate::cost::CachedCosts;
 use crate::explore::SearchSpace;
 use crate::question::{Pins, Question};
 use crate::risk::Risk;
-use crate::search::{Effort, OfUse, PartAnswer, plan_part};
+use crate::search::{Cutoff, Effort, PartAnswer, plan_part};
 use crate::space::{OFFLOAD, divisors};
 use crate::verdict::{Finalist, PlannerError};
 use rayon::prelude::*;
@@ -102,7 +102,7 @@ struct Answer {
     short: f64,
 }
 
-/// What is known of a question: all plans that are of use to loops whose passes of training take less than this.
+/// What is known of a question: its plans for loops whose passes of training take less than a cutoff.
 struct Known {
     below: Seconds,
     answer: Answer,
@@ -273,7 +273,7 @@ impl<'a> Training<'a> {
         shards.into_iter().map(sync).reduce(Seconds::min).unwrap_or(Seconds::ZERO)
     }
 
-    /// Which plans of a question are of use to loops whose passes of training take less than `below`.
+    /// The cutoff of a question for loops whose passes of training take less than `below`: forward passes, and the time.
     ///
     /// a e (n t + Σ W) + f F < B (s / s₀)²
     ///
@@ -362,8 +362,8 @@ impl<'a> Training<'a> {
         // Where context ranks do not divide the tokens of a microbatch, more may be packed than the question says.
         let is_timed_so = |candidate: &Candidate| asked.pack.is_multiple_of(candidate.mesh.context);
         let (forwards, below) = self.limit(asked, below);
-        let of_use = OfUse { is_limited: &is_timed_so, forwards, below };
-        plan_part(&question, effort, of_use, costs.clone(), stop)
+        let cutoff = Cutoff { applies_to: &is_timed_so, forwards, below };
+        plan_part(&question, effort, cutoff, costs.clone(), stop)
     }
 
     fn question(&self, asked: &Asked, held: Bytes, cluster: &Cluster) -> Question {
