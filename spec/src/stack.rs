@@ -431,6 +431,9 @@ mod tests {
         assert!(names.contains(&"megatron-core"), "{names:?}");
         for name in names {
             let stack = Stack::from_name(name).unwrap();
+            for schedule in stack.schedules.iter().flatten() {
+                assert!(crate::schedule::schedule(schedule).is_ok(), "{name}: {schedule}");
+            }
             let sources = [
                 &stack.source,
                 &stack.bucket_parameters.source,

@@ -188,6 +188,33 @@ fn pipelines_and_states_are_what_the_check_of_plans_allows() {
     check("llama-3-8b", "megatron-core", false, 200);
 }
 
+/// By itself the planner tries the pipelines that the software has; a pin asks for others.
+#[test]
+fn pipelines_are_those_of_the_stack() {
+    for stack in ["deepspeed", "nanotron", "maxtext", "hugging-face", "torchtitan"] {
+        let question = question("gpt2", 1, stack);
+        let legal = LegalCandidates::of(&question).unwrap();
+        let piped = |layout: &&Candidate| layout.mesh.pipeline > 1;
+        let tried: BTreeSet<&str> = legal
+            .layouts
+            .iter()
+            .filter(piped)
+            .flat_map(|layout| legal.candidates(layout).iter())
+            .map(|candidate| candidate.schedule)
+            .collect();
+        match &question.stack.schedules {
+            Some(schedules) => assert_eq!(tried, schedules.iter().map(String::as_str).collect(), "{stack}"),
+            None => assert!(tried.len() > 4, "{stack}: {tried:?}"),
+        }
+    }
+    let mut pinned = question("gpt2", 1, "hugging-face");
+    pin(&mut pinned, "pipeline", &["2"]);
+    let reason = LegalCandidates::of(&pinned).err().unwrap().to_string();
+    assert!(reason.contains("stack hugging-face has no pipelines"), "{reason}");
+    pin(&mut pinned, "schedule", &["interleaved"]);
+    assert!(LegalCandidates::of(&pinned).is_ok());
+}
+
 #[test]
 fn pins_that_mean_nothing_are_refused() {
     let check = |pins: Pins, expected: &str| {
