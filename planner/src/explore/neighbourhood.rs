@@ -32,8 +32,8 @@ const BATCH: usize = 4;
 /// How many neighbours of a plan are simulated before it is compared with other plans again.
 const NEIGHBOURS: usize = 4;
 
-/// How much the plans that the order of passes suggests may cost, in simulated passes: about a tenth of a second of one core.
-const WORK_IN_ORDER: usize = 1 << 15;
+/// How much the plans that the order of passes suggests may cost, in simulated passes: about a fifth of a second of one core.
+const WORK_IN_ORDER: usize = 1 << 16;
 
 /// How much all other improvements may cost: about a quarter of a second of one core.
 const WORK: usize = 1 << 16;

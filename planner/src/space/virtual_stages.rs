@@ -5,7 +5,8 @@ use crate::candidate::Candidate;
 use trainwright_spec::plan::pipeline_allowed;
 
 /// For each size of the largest stage the smallest number, since more stages of that size only leave more of them partly
-/// empty; as far as the schedule exists with them.
+/// empty; as far as the schedule exists with them. A stage's size is counted in blocks, once without and once with the head, which
+/// takes the place of as many blocks as have its products.
 pub(super) struct VirtualStages;
 
 impl Dimension for VirtualStages {
@@ -24,13 +25,16 @@ impl Dimension for VirtualStages {
     fn options(&self, given: &Given, draft: &Candidate) -> Vec<Candidate> {
         let model = &given.question.model;
         let (layers, pipeline) = (model.layers(), draft.mesh.pipeline);
-        let largest = |stages: usize| layers.div_ceil(pipeline * stages);
+        let with_head = layers as f64 + model.head_in_blocks(given.question.job.sequence);
+        let of_blocks = |stages: usize| layers.div_ceil(pipeline * stages);
+        let of_all = |stages: usize| (with_head / (pipeline * stages) as f64).ceil() as usize;
         let counts = match given.numbers() {
             Some(pinned) => pinned,
             None => {
                 // Embedding and head may have stages of their own.
                 let most = ((layers + 2) / pipeline).max(1);
-                (1..=most).filter(|v| *v <= 2 || largest(*v) < largest(v - 1)).collect()
+                let is_smaller = |v: usize| of_blocks(v) < of_blocks(v - 1) || of_all(v) < of_all(v - 1);
+                (1..=most).filter(|v| *v <= 2 || is_smaller(*v)).collect()
             }
         };
         let options = counts.into_iter().map(|virtual_stages| Candidate { virtual_stages, ..*draft });

@@ -50,6 +50,13 @@ impl Model {
         Flops::new(self.blocks.iter().map(|run| run.count as f64 * of_block(&run.block)).sum())
     }
 
+    /// How many blocks have as many model FLOPs as the head, on sequences of `seq` tokens: blocks of the mean, if they differ.
+    pub fn head_in_blocks(&self, seq: usize) -> f64 {
+        let whole = self.forward_flops(seq, AttentionCount::CausalHalved).get();
+        let head = self.head_flops(seq).get();
+        self.layers() as f64 * head / (whole - head)
+    }
+
     /// 2 s h V, and further products of some models: the head's transform (BERT), the bridges between
     /// embeddings and a residual stream of another width (OPT 350M), the pooler on one token (BERT).
     fn head_flops(&self, seq: usize) -> Flops {
