@@ -54,6 +54,7 @@ fn pipeline(runs: &[(usize, usize)], count: usize, fullness: f64) -> Problem {
         };
         LayerClass {
             state: Bytes::new(2.0 * weight),
+            idle: Bytes::ZERO,
             choices: vec![choice(1.0, 1.0), choice(1.04, 0.55), choice(1.3, 0.08)],
         }
     };
@@ -66,6 +67,8 @@ fn pipeline(runs: &[(usize, usize)], count: usize, fullness: f64) -> Problem {
         peak: Bytes::ZERO,
         in_flight: (count - index) as f64,
         limit: Bytes::new(limit),
+        idle: Bytes::ZERO,
+        idle_limit: Bytes::new(f64::INFINITY),
         device: 0,
         least_layers: 1,
     });

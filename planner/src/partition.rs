@@ -11,6 +11,7 @@
 //!
 //! ```text
 //! fixed_s + Σ_l ( state_l + in_flight_s · kept_lc ) + max( peak_s, max_l peak_lc ) ≤ limit_s
+//! idle_s + Σ_l idle_l ≤ idle_limit_s
 //! ```
 //!
 //! How it is found, and proved:
@@ -39,12 +40,14 @@
 //!     peak: Bytes::ZERO,
 //!     in_flight: 1.0,
 //!     limit: Bytes::GIB,
+//!     idle: Bytes::ZERO,
+//!     idle_limit: Bytes::GIB,
 //!     device: 0,
 //!     least_layers: 1,
 //! };
 //! let problem = Problem {
 //!     runs: vec![Run { class: 0, count: 7 }],
-//!     classes: vec![vec![LayerClass { state: Bytes::ZERO, choices: vec![free] }]],
+//!     classes: vec![vec![LayerClass { state: Bytes::ZERO, idle: Bytes::ZERO, choices: vec![free] }]],
 //!     stages: vec![stage(0.0), stage(1.0)],
 //!     steady: 9.0,
 //!     ramp: 1.0,

@@ -21,8 +21,55 @@ pub struct Risk {
     pub memory: MemoryLimit,
     /// What others hold of each GPU's memory all the time.
     pub held: Bytes,
+    /// Where the state of training is between steps, while others use the GPUs; `None` if they are its own.
+    pub idle: Option<Idle>,
     /// Which time plans are ordered by.
     pub order: Order,
+}
+
+/// The state of training between steps, with that of other models of the same layout.
+///
+/// On a GPU it needs w W + t (G + S) + others, on a node's host the sum of w W + t S over its ranks.
+///
+/// W weights, G gradients, S optimizer state of a rank, w models, t of them trained. On the host gradients are left out: they are
+/// made anew.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Idle {
+    /// Where it is.
+    pub place: IdlePlace,
+    /// How many models have such weights.
+    pub models: f64,
+    /// How many of them are trained.
+    pub trained: f64,
+}
+
+/// Where state is between steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum IdlePlace {
+    /// On the GPUs, of whose memory others then need this much.
+    Gpu(Bytes),
+    /// In the memory of the nodes' hosts, where the catalog knows that.
+    Host,
+}
+
+impl Idle {
+    /// What others need of a GPU while its state stays there; `None` if the state leaves it.
+    pub(crate) fn beside(&self) -> Option<Bytes> {
+        match self.place {
+            IdlePlace::Gpu(others) => Some(others),
+            IdlePlace::Host => None,
+        }
+    }
+
+    /// What of a rank's state stays on its GPU, if it does.
+    pub(crate) fn on_gpu(&self, weights: Bytes, gradients: Bytes, optimizer: Bytes) -> Bytes {
+        self.models * weights + self.trained * (gradients + optimizer)
+    }
+
+    /// What of a rank's state goes to its host, if it does.
+    pub(crate) fn on_host(&self, weights: Bytes, optimizer: Bytes) -> Bytes {
+        self.models * weights + self.trained * optimizer
+    }
 }
 
 /// Which part of a GPU's memory plans may use.
@@ -63,6 +110,8 @@ pub(crate) struct Outlook {
     /// The part of a GPU's memory that may be used, before what is reserved or held by others.
     part: f64,
     reserve: Bytes,
+    /// Where state is between steps.
+    pub idle: Option<Idle>,
 }
 
 impl Outlook {
@@ -77,14 +126,15 @@ impl Outlook {
         };
         let reserve = reserve + risk.held;
         let Some(times) = known(Quantity::Time) else {
-            return Self { time: 1.0, range: (1.0, 1.0), alike: 0.0, part, reserve };
+            return Self { time: 1.0, range: (1.0, 1.0), alike: 0.0, part, reserve, idle: risk.idle };
         };
         let time = match risk.order {
             Order::Expected => times.expected(),
             Order::Quantile(fraction) => times.quantile(fraction),
         };
         let range = times.range();
-        Self { time, range: (range.low, range.high), alike: times.alike(), part, reserve }
+        let range = (range.low, range.high);
+        Self { time, range, alike: times.alike(), part, reserve, idle: risk.idle }
     }
 
     /// How much of a GPU's memory may be used.

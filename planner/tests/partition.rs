@@ -11,7 +11,7 @@ fn choice(time: f64, kept: f64, peak: f64) -> Choice {
 }
 
 fn class(state: f64, choices: &[Choice]) -> LayerClass {
-    LayerClass { state: Bytes::new(state), choices: choices.to_vec() }
+    LayerClass { state: Bytes::new(state), idle: Bytes::new(state), choices: choices.to_vec() }
 }
 
 /// A stage without a limit worth mentioning, and without a peak of its own.
@@ -22,6 +22,8 @@ fn stage(time: f64, memory: f64, in_flight: f64) -> Stage {
         peak: Bytes::ZERO,
         in_flight,
         limit: Bytes::new(100.0),
+        idle: Bytes::ZERO,
+        idle_limit: Bytes::new(f64::INFINITY),
         device: 0,
         least_layers: 1,
     }
@@ -390,6 +392,8 @@ fn random_problem(random: &mut Random, shape: Shape) -> Problem {
             peak: Bytes::new(random.amount(4, whole)),
             in_flight: if whole { 1.0 + random.below(4) as f64 } else { 0.5 + 3.0 * random.unit() },
             limit: Bytes::new(limit + random.amount(4, whole)),
+            idle: Bytes::ZERO,
+            idle_limit: Bytes::new(f64::INFINITY),
             device: random.below(devices),
             least_layers: random.below(4).min(1),
         })

@@ -20,7 +20,7 @@ pub use forecast::{
     Lane, PhaseTime, RlError, RlForecast, TrainingTimes, assembled, rl_forecast, training_times,
 };
 pub use generation::{Generated, generate};
-pub use memory::{PhaseMemory, phase_memory, training_memory};
+pub use memory::{HostMemory, LoopMemory, PhaseMemory, loop_memory, training_memory};
 pub use packing::{Packed, packed};
 pub use passes::{EqualSamples, SEQUENCE_UNIT, forward_time, microbatches_of_updates};
 pub use sync::sync_time;

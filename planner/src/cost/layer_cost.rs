@@ -191,13 +191,29 @@ impl Parameters {
             true => gpu_state_per_parameter(plan, axis).total() * count,
             false => Bytes::ZERO,
         };
-        let frozen = |axis, bytes: f64| match plan.divides(Divided::Weights) {
+        let [dense, routed] = self.frozen_weights(plan);
+        of(Axis::Data, self.dense) + of(Axis::ExpertData, self.routed) + dense + routed
+    }
+
+    /// The same of weights, gradients and optimizer state, each alone.
+    pub fn gpu_state_by_kind(self, plan: &Plan) -> [Bytes; 3] {
+        let axes = [(Axis::Data, self.dense), (Axis::ExpertData, self.routed)];
+        let mut kinds = [self.frozen_weights(plan).into_iter().sum(), Bytes::ZERO, Bytes::ZERO];
+        for (axis, count) in axes.into_iter().filter(|(_, count)| *count > 0.0) {
+            let each = gpu_state_per_parameter(plan, axis);
+            kinds[0] += each.weights * count;
+            kinds[1] += each.gradients * count;
+            kinds[2] += each.optimizer * count;
+        }
+        kinds
+    }
+
+    /// Weights that are not trained: of the ranks' common parameters, and of experts.
+    fn frozen_weights(self, plan: &Plan) -> [Bytes; 2] {
+        let [dense, routed] = self.frozen;
+        [(Axis::Data, dense), (Axis::ExpertData, routed)].map(|(axis, bytes)| match plan.divides(Divided::Weights) {
             true => Bytes::new(bytes / divisor(plan, axis) as f64),
             false => Bytes::new(bytes),
-        };
-        of(Axis::Data, self.dense)
-            + of(Axis::ExpertData, self.routed)
-            + frozen(Axis::Data, self.frozen[0])
-            + frozen(Axis::ExpertData, self.frozen[1])
+        })
     }
 }

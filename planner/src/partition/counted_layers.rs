@@ -20,6 +20,7 @@ pub(super) struct CountedLayers {
 /// A kind of layer.
 pub(super) struct Class {
     pub state: f64,
+    pub idle: f64,
     /// None is worse than another in time, kept memory and peak at once; fastest first.
     pub choices: Vec<LayerChoice>,
     /// Indices into `choices`, that which keeps least first.
@@ -58,7 +59,8 @@ impl CountedLayers {
         let stage_time: f64 = problem.stages.iter().map(|stage| stage.time.get()).sum();
         let seconds = Grid::new(largest(|choice| choice.time.get()) + stage_time);
         let bytes = Grid::new(largest(|choice| choice.kept.get()));
-        let states: f64 = problem.classes.iter().flatten().map(|class| class.state.get()).sum();
+        let of_class = |class: &LayerClass| class.state.max(class.idle).get();
+        let states: f64 = problem.classes.iter().flatten().map(of_class).sum();
         let state_bytes = Grid::new(states * sequence.len() as f64);
         let counted = |class: &LayerClass| {
             let options = class.choices.iter().enumerate().map(|(index, choice)| LayerChoice {
@@ -70,7 +72,8 @@ impl CountedLayers {
             let choices = undominated(options.collect());
             let mut by_kept: Vec<usize> = (0..choices.len()).collect();
             by_kept.sort_by(|&a, &b| choices[a].kept.total_cmp(&choices[b].kept));
-            Class { state: state_bytes.round(class.state.get()), choices, by_kept }
+            let [state, idle] = [class.state, class.idle].map(|bytes| state_bytes.round(bytes.get()));
+            Class { state, idle, choices, by_kept }
         };
         let of_device =
             |classes: &Vec<LayerClass>| used.iter().map(|&class| counted(&classes[class])).collect();

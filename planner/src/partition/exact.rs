@@ -60,6 +60,10 @@ fn least_time(problem: &Problem, stage: &Stage, classes: &[usize]) -> f64 {
         left[class] += 1;
     }
     let states: f64 = classes.iter().map(|&class| on_device[class].state.get()).sum();
+    let idle: f64 = classes.iter().map(|&class| on_device[class].idle.get()).sum();
+    if !fits(stage.idle.get() + idle, stage.idle_limit.get()) {
+        return f64::INFINITY;
+    }
     let limit = stage.limit.get();
     let mut search =
         MixSearch { classes: on_device, in_flight: stage.in_flight, limit, least: f64::INFINITY };

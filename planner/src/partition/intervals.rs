@@ -25,6 +25,10 @@ struct StageRoom {
     tolerance: f64,
     /// Bytes that the stage needs besides its layers while it runs.
     peak: f64,
+    /// Bytes for what layers leave between steps.
+    idle: f64,
+    /// Bytes of `idle` that only the allowance for rounding grants.
+    idle_tolerance: f64,
     /// The kind of its device.
     device: usize,
 }
@@ -35,12 +39,16 @@ impl<'a> Intervals<'a> {
             let limit = stage.limit.get();
             // Half of what the check from outside allows, so that rounding cannot set the two at odds.
             let tolerance = limit.abs() * TOLERANCE / 2.0;
+            let idle_limit = stage.idle_limit.get();
+            let idle_tolerance = if idle_limit.is_finite() { idle_limit.abs() * TOLERANCE / 2.0 } else { 0.0 };
             StageRoom {
                 time,
                 in_flight: stage.in_flight,
                 left: limit + tolerance - stage.memory.get(),
                 tolerance,
                 peak: stage.peak.get(),
+                idle: idle_limit + idle_tolerance - stage.idle.get(),
+                idle_tolerance,
                 device: stage.device,
             }
         });
@@ -82,17 +90,21 @@ impl<'a> Intervals<'a> {
     fn fastest(&mut self, stage: usize, id: usize) -> Option<(f64, Mix)> {
         let room = &self.stages[stage];
         let mixes = &mut self.mixes[room.device];
+        if mixes.totals(id).idle > room.idle {
+            return None;
+        }
         let left = room.left - mixes.totals(id).state;
         mixes.fastest(id, room.in_flight, room.peak, left)
     }
 
-    /// Bytes by which a stage with layers `from..to` exceeds its limit however they are run; negative if they fit.
+    /// Bytes by which a stage with layers `from..to` exceeds its limits however they are run; negative if they fit.
     pub fn excess(&mut self, stage: usize, from: usize, to: usize) -> f64 {
         let (_, id) = self.named(stage, from, to);
         let room = &self.stages[stage];
         let mixes = &self.mixes[room.device];
         let activations = mixes.least_memory(id, room.in_flight, room.peak);
-        mixes.totals(id).state + activations - (room.left - room.tolerance)
+        let running = mixes.totals(id).state + activations - (room.left - room.tolerance);
+        running.max(mixes.totals(id).idle - (room.idle - room.idle_tolerance))
     }
 
     /// How a stage runs layers `from..to`, which must fit.

@@ -27,6 +27,7 @@ pub(super) struct Mixes<'a> {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Totals {
     pub state: f64,
+    pub idle: f64,
     pub time: f64,
     kept: f64,
     peak: f64,
@@ -77,6 +78,7 @@ impl<'a> Mixes<'a> {
         for (class, &count) in self.classes.iter().zip(&counts).filter(|(_, count)| **count > 0) {
             let fastest = class.choices[0];
             totals.state += f64::from(count) * class.state;
+            totals.idle += f64::from(count) * class.idle;
             totals.time += f64::from(count) * fastest.time;
             totals.kept += f64::from(count) * fastest.kept;
             totals.peak = totals.peak.max(fastest.peak);

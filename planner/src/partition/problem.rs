@@ -32,6 +32,8 @@ pub struct Run {
 pub struct LayerClass {
     /// Weights, gradients and optimizer state of one layer.
     pub state: Bytes,
+    /// What one layer leaves between steps.
+    pub idle: Bytes,
     /// The ways to run it; one or more.
     pub choices: Vec<Choice>,
 }
@@ -60,6 +62,10 @@ pub struct Stage {
     pub in_flight: f64,
     /// What it can hold.
     pub limit: Bytes,
+    /// What it leaves between steps besides its layers.
+    pub idle: Bytes,
+    /// What it can leave; infinite without a limit.
+    pub idle_limit: Bytes,
     /// The kind of its device: index into [`Problem::classes`].
     pub device: usize,
     /// How many layers it holds at least: 0 where it may run its embedding or head alone.
@@ -130,5 +136,5 @@ pub(super) const TOLERANCE: f64 = 1e-9;
 
 /// Whether `needs` fits into `limit`, both in bytes, but for rounding.
 pub(super) fn fits(needs: f64, limit: f64) -> bool {
-    needs <= limit + limit.abs() * TOLERANCE
+    limit == f64::INFINITY || needs <= limit + limit.abs() * TOLERANCE
 }

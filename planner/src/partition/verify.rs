@@ -31,6 +31,7 @@ pub(super) fn validate(problem: &Problem) -> Result<(), PartitionError> {
     }
     for (index, class) in problem.classes.iter().flat_map(|classes| classes.iter().enumerate()) {
         number(|| format!("the state of class {index}"), class.state.get())?;
+        number(|| format!("the idle bytes of class {index}"), class.idle.get())?;
         if class.choices.is_empty() {
             return Err(PartitionError::Missing { what: format!("choices of class {index}") });
         }
@@ -48,11 +49,17 @@ pub(super) fn validate(problem: &Problem) -> Result<(), PartitionError> {
         number(|| format!("the time of stage {index}"), stage.time.get())?;
         number(|| format!("the memory of stage {index}"), stage.memory.get())?;
         number(|| format!("the peak of stage {index}"), stage.peak.get())?;
+        number(|| format!("the idle bytes of stage {index}"), stage.idle.get())?;
         number(|| format!("the microbatches in flight of stage {index}"), stage.in_flight)?;
         // A limit may well be negative: what is left of a GPU after its other tenants.
         if !stage.limit.get().is_finite() {
             let what = format!("the limit of stage {index}");
             return Err(PartitionError::BadNumber { what, value: stage.limit.get() });
+        }
+        let idle_limit = stage.idle_limit.get();
+        if idle_limit.is_nan() || idle_limit == f64::NEG_INFINITY {
+            let what = format!("the idle limit of stage {index}");
+            return Err(PartitionError::BadNumber { what, value: idle_limit });
         }
     }
     Ok(())
@@ -85,15 +92,16 @@ pub(super) fn solution(problem: &Problem, split: Split, bound: f64, effort: Effo
             return None;
         }
         end = interval.end;
-        let (mut time, mut held, mut peak) = (stage.time, stage.memory, stage.peak);
+        let (mut time, mut held, mut peak, mut idle) = (stage.time, stage.memory, stage.peak, stage.idle);
         for layer in interval.clone() {
             let class = &problem.classes[stage.device][classes[layer]];
             let choice = class.choices.get(split.choices[layer])?;
             time += choice.time;
             held += class.state + choice.kept * stage.in_flight;
             peak = peak.max(choice.peak);
+            idle += class.idle;
         }
-        if !fits((held + peak).get(), stage.limit.get()) {
+        if !fits((held + peak).get(), stage.limit.get()) || !fits(idle.get(), stage.idle_limit.get()) {
             return None;
         }
         times.push(time);

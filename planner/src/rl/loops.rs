@@ -18,14 +18,14 @@ use crate::verdict::PlannerError;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use trainwright_sim::Stop;
-use trainwright_sim::rl::{Generated, PhaseMemory, RlForecast, assembled, generate};
+use trainwright_sim::rl::{Generated, HostMemory, PhaseMemory, RlForecast, assembled, generate};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::rl::{Balance, Mode, Phase, RlPlan};
 use trainwright_spec::serving::ServingPlan;
-use trainwright_spec::units::Seconds;
+use trainwright_spec::units::{Bytes, Seconds};
 
 /// Of how many of the fastest loops of a mode training is planned with the whole effort.
 const REFINED: usize = 3;
@@ -40,8 +40,8 @@ pub(super) struct Loops<'a> {
     pub is_bounded: bool,
 }
 
-/// GPUs, whether other models stay on them, and whether each update is balanced.
-type TrainingKey = (usize, bool, bool);
+/// GPUs, whether the engine is on them too, whether state stays beside it, and whether each update is balanced.
+type TrainingKey = (usize, bool, bool, bool);
 
 /// GPUs, whether they are the engine's alone, and the bits of the staleness if generation does not wait for its longest answers.
 type GenerationKey = (usize, bool, Option<u64>);
@@ -160,7 +160,7 @@ impl<'a> Loops<'a> {
         let training = self
             .training
             .entry(division.training)
-            .or_insert_with(|| Training::new(self.question, mode, &division.first));
+            .or_insert_with(|| Training::new(self.question, mode, &division.first, engines.least_memory()));
         let offers = Offers::new(division, mode, engines, training);
         let order = training.by_promise();
         let (first, others) = order.split_at(order.len().min(1));
@@ -388,6 +388,13 @@ impl Engines {
         all
     }
 
+    /// What every engine that serves needs of a GPU's memory.
+    fn least_memory(&self) -> Bytes {
+        let gpu = self.cluster.node.gpu.memory.value;
+        let needs = |(engine, generated): &(ServingPlan, Generated)| generated.needs(engine, gpu);
+        self.served.iter().map(needs).reduce(Bytes::min).unwrap_or(Bytes::ZERO)
+    }
+
     /// The loops of a plan of training with each of them.
     fn with(&self, update: &Update, mode: Mode) -> impl Iterator<Item = RlCandidate> {
         self.served.iter().map(move |(engine, generated)| {
@@ -403,8 +410,8 @@ impl Engines {
 }
 
 fn training_key(question: &RlQuestion, mode: Mode, gpus: usize) -> TrainingKey {
-    let others_stay = !matches!(mode, Mode::Colocated { offload: true });
-    (gpus, others_stay, question.controller.balance_in(mode) == Balance::MiniBatch)
+    let stays = !matches!(mode, Mode::Colocated { offload: true });
+    (gpus, !mode.splits_gpus(), stays, question.controller.balance_in(mode) == Balance::MiniBatch)
 }
 
 fn generation_key(mode: Mode, gpus: usize) -> GenerationKey {
@@ -487,16 +494,21 @@ fn no_host(question: &RlQuestion, mode: Mode) -> Option<String> {
         .then(|| format!("the catalog has no host memory and no links to it for {}", node.name))
 }
 
-/// By how much the fullest phase is beyond what it may use of its GPU's memory, in parts of it; 0 if all fit.
-fn missing(forecast: &RlForecast) -> f64 {
-    let beyond = forecast.memory.iter().map(|phase| phase.total() / phase.limit - 1.0);
-    beyond.fold(0.0, f64::max)
+/// How often what a phase, or a node's host, needs is in the memory that it may use, and why it does not fit.
+fn needs(forecast: &RlForecast) -> impl Iterator<Item = (f64, Option<String>)> + '_ {
+    let of_phase = |phase: &PhaseMemory| (phase.total() / phase.limit, phase.fault());
+    let of_host = |host: &HostMemory| (host.needs / host.has, host.fault());
+    forecast.memory.iter().map(of_phase).chain(forecast.host.iter().map(of_host))
 }
 
-/// Why the phase that is furthest beyond its GPU's memory does not fit.
+/// By how much the fullest phase or host is beyond the memory that it may use, in parts of it; 0 if all fit.
+fn missing(forecast: &RlForecast) -> f64 {
+    needs(forecast).map(|(needs, _)| needs - 1.0).fold(0.0, f64::max)
+}
+
+/// Why the phase or host that is furthest beyond the memory that it may use does not fit.
 fn fullest_fault(forecast: &RlForecast) -> Option<String> {
-    let beyond = |phase: &PhaseMemory| phase.total() / phase.limit;
-    forecast.memory.iter().max_by(|one, other| beyond(one).total_cmp(&beyond(other)))?.fault()
+    needs(forecast).max_by(|one, other| one.0.total_cmp(&other.0))?.1
 }
 
 /// A loop of a question.

@@ -3,7 +3,8 @@
 //! How samples are packed into microbatches depends on the data ranks and on the tokens that a microbatch may have. For each
 //! number of data ranks that divides the GPUs, each such limit and each way to share the state, the planner is asked for the fastest
 //! plans of an update. Other models, a reference or a critic, hold memory beside training; how much depends on the plan. While
-//! plans that do not fit beside them are faster than those that do, the planner is asked again with less memory.
+//! plans that do not fit beside them are faster than those that do, the planner is asked again with less memory. Where state stays beside
+//! the engine, or is on the host meanwhile, the planner is told what these leave: it finds the fastest plans that fit there too.
 //!
 //! All are asked for quickly first. Those of the fastest loops are then asked for as `plan` answers.
 
@@ -14,7 +15,7 @@ use crate::candidate::Candidate;
 use crate::cost::CachedCosts;
 use crate::explore::SearchSpace;
 use crate::question::{Pins, Question};
-use crate::risk::Risk;
+use crate::risk::{Idle, IdlePlace, Risk};
 use crate::search::{Cutoff, Effort, PartAnswer, plan_part};
 use crate::space::{OFFLOAD, divisors};
 use crate::verdict::{Finalist, PlannerError};
@@ -77,6 +78,8 @@ pub(super) struct Training<'a> {
     mode: Mode,
     cluster: Cluster,
     stack: Stack,
+    /// Where its state is during generation; `None` if it has GPUs of its own.
+    idle: Option<Idle>,
     asked: Vec<Asked>,
     /// By question, what is known with the stages of the integer program.
     quick: Vec<Option<Known>>,
@@ -112,8 +115,8 @@ struct Known {
 #[derive(Default)]
 pub(super) struct Parts(Mutex<Vec<(PartKey, Seconds, PartAnswer)>>);
 
-/// GPUs, question, what others hold of a GPU's memory, and effort.
-type PartKey = (usize, Asked, Bytes, Effort);
+/// GPUs, question, what others hold of a GPU's memory, where state is during generation, and effort.
+type PartKey = (usize, Asked, Bytes, Option<Idle>, Effort);
 
 impl Parts {
     fn known(&self, key: &PartKey, below: Seconds) -> Option<PartAnswer> {
@@ -130,13 +133,15 @@ impl Parts {
 pub(super) const ANY: Seconds = Seconds::new(f64::INFINITY);
 
 impl<'a> Training<'a> {
-    pub fn new(question: &'a RlQuestion, mode: Mode, cluster: &Cluster) -> Self {
+    /// `engine` is what the engine needs of a GPU's memory, where it shares it with training.
+    pub fn new(question: &'a RlQuestion, mode: Mode, cluster: &Cluster, engine: Bytes) -> Self {
         let (mut cluster, mut stack) = (cluster.clone(), question.stack.clone());
         if let Some(calibration) = &question.calibration {
             calibration.apply(&mut cluster, &mut stack);
         }
         let (asked, quick, whole) = (Vec::new(), Vec::new(), Vec::new());
-        let mut training = Self { question, mode, cluster, stack, asked, quick, whole };
+        let idle = idle(question, mode, engine);
+        let mut training = Self { question, mode, cluster, stack, idle, asked, quick, whole };
         training.asked = training.all();
         training.quick = training.asked.iter().map(|_| None).collect();
         training
@@ -146,7 +151,7 @@ impl<'a> Training<'a> {
     pub fn by_promise(&self) -> Vec<usize> {
         let costs = CachedCosts::new(&self.cluster);
         let promised = |(index, asked): (usize, &Asked)| {
-            let question = self.question(asked, Bytes::ZERO, &self.cluster);
+            let question = self.question(asked, Memory::of(&self.cluster));
             let space = SearchSpace::sharing(&question, costs.clone());
             (space.map_or(ANY, |space| space.rough_times().0), index)
         };
@@ -298,7 +303,7 @@ impl<'a> Training<'a> {
         let [longer, shorter]: [Vec<usize>; 2] =
             [true, false].map(|long| updates.iter().copied().filter(|of| (*of == longest) == long).collect());
         let products = |samples: EqualSamples| {
-            let question = self.question(&Asked { samples, ..*asked }, Bytes::ZERO, &self.cluster);
+            let question = self.question(&Asked { samples, ..*asked }, Memory::of(&self.cluster));
             LeastWork::new(&question).gpu_time(self.question.precision) / self.cluster.gpus() as f64
         };
         let of_updates =
@@ -351,13 +356,13 @@ impl<'a> Training<'a> {
     fn planned(
         &self,
         asked: &Asked,
-        (held, cluster): (Bytes, &Cluster),
+        memory: Memory,
         effort: Effort,
         below: Seconds,
         costs: &CachedCosts,
         stop: Stop,
     ) -> Result<PartAnswer, PlannerError> {
-        let mut question = self.question(asked, held, cluster);
+        let mut question = self.question(asked, memory);
         question.pins.virtual_stages = (effort == Effort::Quick).then_some(1);
         // Where context ranks do not divide the tokens of a microbatch, more may be packed than the question says.
         let is_timed_so = |candidate: &Candidate| asked.pack.is_multiple_of(candidate.mesh.context);
@@ -366,7 +371,8 @@ impl<'a> Training<'a> {
         plan_part(&question, effort, cutoff, costs.clone(), stop)
     }
 
-    fn question(&self, asked: &Asked, held: Bytes, cluster: &Cluster) -> Question {
+    fn question(&self, asked: &Asked, memory: Memory) -> Question {
+        let Memory { cluster, held, idle } = memory;
         let EqualSamples { sequence, micro_batch, microbatches } = asked.samples;
         let pins = &self.question.pins;
         let only = [
@@ -389,7 +395,7 @@ impl<'a> Training<'a> {
                 only: only.collect(),
                 ..Pins::default()
             },
-            risk: Risk { residuals: self.question.residuals.clone(), held, ..Risk::default() },
+            risk: Risk { residuals: self.question.residuals.clone(), held, idle, ..Risk::default() },
         }
     }
 
@@ -404,10 +410,11 @@ impl<'a> Training<'a> {
         let mut held = Bytes::ZERO;
         let mut answer = Answer { short: f64::INFINITY, ..Answer::default() };
         for _ in 0..ROUNDS {
-            let key = (self.cluster.gpus(), asked, held, effort);
+            let key = (self.cluster.gpus(), asked, held, self.idle, effort);
+            let memory = Memory { cluster: &self.cluster, held, idle: self.idle };
             let planned = match parts.known(&key, below) {
                 Some(known) => Ok(known),
-                None => self.planned(&asked, (held, &self.cluster), effort, below, costs, stop),
+                None => self.planned(&asked, memory, effort, below, costs, stop),
             };
             if let Ok(planned) = &planned
                 && !stop()
@@ -441,7 +448,7 @@ impl<'a> Training<'a> {
         Ok(answer)
     }
 
-    /// What fits with `short` times the memory or a little more, to say what it lacks.
+    /// What fits with `short` times the GPUs' memory or a little more, to say what it lacks; or what hosts lack alone.
     fn with_more_memory(
         &self,
         asked: Asked,
@@ -450,16 +457,21 @@ impl<'a> Training<'a> {
         stop: Stop,
     ) -> Result<Vec<Update>, PlannerError> {
         let mut larger = self.cluster.clone();
+        let idle = self.idle.filter(|idle| idle.place != IdlePlace::Host);
+        // Where hosts lack memory, the GPUs may have enough.
+        let mut growth = if idle == self.idle { short.max(GROWTH) } else { 1.0 };
         for _ in 0..ROUNDS {
             if stop() || !short.is_finite() {
                 break;
             }
             let memory = &mut larger.node.gpu.memory.value;
-            *memory = *memory * short.max(GROWTH);
-            match self.planned(&asked, (Bytes::ZERO, &larger), Effort::Quick, ANY, costs, stop)? {
+            *memory = *memory * growth;
+            let memory = Memory { idle, ..Memory::of(&larger) };
+            match self.planned(&asked, memory, Effort::Quick, ANY, costs, stop)? {
                 PartAnswer::Plans(plans) => return Ok(self.timed(asked, Bytes::ZERO, plans)),
                 PartAnswer::Short(more) => short = more,
             }
+            growth = short.max(GROWTH);
         }
         Ok(Vec::new())
     }
@@ -482,6 +494,36 @@ impl<'a> Training<'a> {
         });
         timed.collect()
     }
+}
+
+/// The memory that a question of the planner has.
+#[derive(Clone, Copy)]
+struct Memory<'c> {
+    cluster: &'c Cluster,
+    held: Bytes,
+    idle: Option<Idle>,
+}
+
+impl<'c> Memory<'c> {
+    /// All of a cluster's.
+    fn of(cluster: &'c Cluster) -> Self {
+        Self { cluster, held: Bytes::ZERO, idle: None }
+    }
+}
+
+/// Where the state of training is during generation, beside an engine that needs `engine` of each GPU; that of a reference and of a
+/// critic, which have the actor's layout, is there too.
+fn idle(question: &RlQuestion, mode: Mode, engine: Bytes) -> Option<Idle> {
+    let algorithm = question.job.algorithm;
+    let count = |of: bool| f64::from(u8::from(of));
+    let trained = 1.0 + count(algorithm.has_critic());
+    let models = trained + count(algorithm.has(Phase::RefLogProb));
+    let place = match mode {
+        Mode::Colocated { offload: true } => IdlePlace::Host,
+        Mode::Colocated { offload: false } => IdlePlace::Gpu(engine),
+        Mode::Disaggregated | Mode::Streamed { .. } | Mode::OneStepOff | Mode::Async { .. } => return None,
+    };
+    Some(Idle { place, models, trained })
 }
 
 /// What the tokens of the planner's samples are a multiple of, so that plans with many ranks for a sample are possible.

@@ -8,9 +8,10 @@ use crate::candidate::Candidate;
 use crate::cost::CostModel;
 use crate::partition::{self, Outcome, Solution};
 use crate::question::Question;
+use crate::risk::{Idle, IdlePlace, Outlook};
 use crate::space::recompute_choices;
 use std::ops::Range;
-use trainwright_lower::memory::{RankMemory, divisor, node_memory, plan_memory};
+use trainwright_lower::memory::{RankMemory, divisor, most_on_a_node, node_memory, plan_memory};
 use trainwright_sim::Stop;
 use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::program::{Axis, Place};
@@ -54,7 +55,7 @@ pub(crate) fn stage(model: &CostModel, candidate: &Candidate, stop: Stop) -> Opt
     let meter = limits.meter();
     let fitting = |plan: Plan, objective: Seconds| {
         let update = update_bound(&plan, cost.parameters(question), &model.costs);
-        match offload_shortage(&plan) {
+        match node_shortage(&plan, outlook) {
             Some(shortage) => Staged::OutOfMemory(shortage),
             None => Staged::Plan(Box::new(plan), objective + update),
         }
@@ -110,6 +111,7 @@ pub(crate) struct MemoryLimits {
     full_step: MemoryMeter,
     /// Looks at less than the full step; `None` if no shorter one has as many microbatches in flight.
     shorter_step: Option<MemoryMeter>,
+    outlook: Outlook,
 }
 
 impl MemoryLimits {
@@ -122,12 +124,12 @@ impl MemoryLimits {
             let lists = model.pipelines.lists(candidate.schedule, shape);
             MemoryMeter::of(empty, shape, outlook).with_lists(lists)
         });
-        Self { full_step: MemoryMeter::of(empty, shape, outlook), shorter_step }
+        Self { full_step: MemoryMeter::of(empty, shape, outlook), shorter_step, outlook: *outlook }
     }
 
     /// Whether every rank of a plan, and every node for what is offloaded, has enough.
     pub fn fit(&self, plan: &Plan) -> bool {
-        self.fullest(plan).fits() && offload_shortage(plan).is_none()
+        self.fullest(plan).fits() && node_shortage(plan, &self.outlook).is_none()
     }
 
     /// The meter of the shorter step if there is one.
@@ -147,12 +149,24 @@ impl MemoryLimits {
     }
 }
 
-/// What a node would hold off its GPUs and what it can, if that is less.
-fn offload_shortage(plan: &Plan) -> Option<RankMemoryUse> {
-    if plan.offload.is_none() {
+/// What a node would hold off its GPUs, in a step or between steps, and what it can, if that is less.
+fn node_shortage(plan: &Plan, outlook: &Outlook) -> Option<RankMemoryUse> {
+    let idle = outlook.idle.filter(|idle| idle.place == IdlePlace::Host);
+    if plan.offload.is_none() && idle.is_none() {
         return None;
     }
-    shortage_of(plan, &plan_memory(plan))
+    let ranks = plan_memory(plan);
+    shortage_of(plan, &ranks).or_else(|| idle_shortage(plan, &ranks, idle?))
+}
+
+/// The same of state that is on the host between steps.
+fn idle_shortage(plan: &Plan, ranks: &[RankMemory], idle: Idle) -> Option<RankMemoryUse> {
+    let has = plan.cluster.node.processors.as_ref()?.memory.value;
+    let needs = most_on_a_node(plan, |gpu| {
+        let memory = &ranks[plan.mesh.coordinates(gpu).pipeline];
+        idle.on_host(memory.weights, memory.optimizer)
+    });
+    (needs > has).then_some(RankMemoryUse { rank: 0, place: Some(Place::Host), needs, has })
 }
 
 /// What the mean node lacks for optimizer state and its gradients off the GPUs, however the stages of a candidate are split.

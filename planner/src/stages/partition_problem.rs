@@ -4,6 +4,7 @@ use super::rank_memory::MemoryMeter;
 use crate::candidate::Candidate;
 use crate::cost::{CostModel, LayerCost, ModelCost, Parameters};
 use crate::partition::{Choice, LayerClass, Problem, Run, Stage};
+use crate::risk::Idle;
 use crate::space::recompute_choices;
 use trainwright_lower::memory::fixed_overhead;
 use trainwright_lower::messages_in_line;
@@ -37,7 +38,15 @@ pub(super) fn problem(model: &CostModel, candidate: &Candidate, plan: &Plan, ter
     let v = shape.virtual_stages as f64;
     let shares = v * kind.copies as f64;
     let schedule = plan.schedule();
+    let outlook = model.outlook(candidate);
     let state = |layer: &LayerCost| Parameters::of(layer).gpu_state(plan);
+    let idle = |layer: &LayerCost| -> Bytes {
+        let on_gpu = |idle: Idle| {
+            let [weights, gradients, optimizer] = Parameters::of(layer).gpu_state_by_kind(plan);
+            idle.beside().map(|_| idle.on_gpu(weights, gradients, optimizer))
+        };
+        outlook.idle.and_then(on_gpu).unwrap_or(Bytes::ZERO)
+    };
     // The allocator loses a part of all activations and temporaries.
     let lost = 1.0 + plan.stack.lost_part(plan.mesh.tensor);
     let in_flight = model.pipelines.in_flight(candidate);
@@ -47,12 +56,15 @@ pub(super) fn problem(model: &CostModel, candidate: &Candidate, plan: &Plan, ter
     let stage = |index: usize| {
         let rank = schedule.rank_of(index, shape);
         let device = plan.kind(rank);
-        let room = model.outlook(candidate).room(plan.node(rank).gpu.memory.value);
-        let limit = room * (1.0 - ROUNDING) - terms.reserve;
+        let gpu = plan.node(rank).gpu.memory.value;
+        let limit = outlook.room(gpu) * (1.0 - ROUNDING) - terms.reserve;
+        let others = outlook.idle.and_then(|idle| idle.beside());
+        let idle_limit = others.map_or(Bytes::new(f64::INFINITY), |others| gpu * (1.0 - ROUNDING) - others);
         let ends = by_kind[device].ends(candidate, stages).into_iter();
         let ends = ends.filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank);
         let held = |stage: usize| in_flight.by_stage[stage] as f64 * lost;
         let memory: Bytes = ends.clone().map(|(stage, end)| state(end) + end.kept * held(stage)).sum();
+        let idle_ends: Bytes = ends.clone().map(|(_, end)| idle(end)).sum();
         let shared_peak = terms.shared_peak.unwrap_or(Bytes::ZERO);
         let peak = ends.clone().map(|(_, end)| end.peak).fold(shared_peak, Bytes::max);
         let neighbours = usize::from(index > 0) + usize::from(index + 1 < stages);
@@ -63,6 +75,8 @@ pub(super) fn problem(model: &CostModel, candidate: &Candidate, plan: &Plan, ter
             peak: peak * lost / shares,
             in_flight: in_flight.mean[rank],
             limit: limit / shares,
+            idle: idle_ends * kind.copies as f64 / shares,
+            idle_limit: idle_limit / shares,
             device,
             // The first may have the embedding alone, the last the head.
             least_layers: usize::from((index > 0 && index + 1 < stages) || stages == 1),
@@ -76,6 +90,7 @@ pub(super) fn problem(model: &CostModel, candidate: &Candidate, plan: &Plan, ter
     };
     let class = |choices: &Vec<LayerCost>| LayerClass {
         state: state(&choices[0]),
+        idle: idle(&choices[0]),
         choices: choices.iter().map(choice).collect(),
     };
     let on = |cost: &ModelCost| cost.blocks.iter().map(class).collect();
@@ -128,9 +143,9 @@ pub(super) fn counts_all_memory(
             StageBlocks((0..blocks).map(|block| options[choice(block, blocks)]).collect())
         };
         let plan = candidate.plan(model.question, even.iter().map(stage).collect());
-        let ranks = meter.ranks(&meter.measured(plan));
+        let memory = meter.memory(&meter.measured(plan));
         let mut next = classes.iter();
-        problem.stages.iter().zip(&even).zip(&ranks).all(|((stage, blocks), rank)| {
+        problem.stages.iter().zip(&even).zip(&memory).all(|((stage, blocks), rank)| {
             let (mut counted, mut peak) = (stage.memory, stage.peak);
             for (block, class) in next.by_ref().take(blocks.0.len()).enumerate() {
                 let class = &problem.classes[stage.device][*class];
@@ -138,7 +153,7 @@ pub(super) fn counts_all_memory(
                 counted += class.state + choice.kept * stage.in_flight;
                 peak = peak.max(choice.peak);
             }
-            ((counted + peak) / rank.needs - 1.0).abs() < AGREEMENT
+            ((counted + peak) / rank.total() - 1.0).abs() < AGREEMENT
         })
     };
     let last = options.len() - 1;

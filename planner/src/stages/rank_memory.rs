@@ -19,8 +19,15 @@ pub(crate) struct RankMemoryUse {
 }
 
 impl RankMemoryUse {
+    /// During a step; or between steps, if the rank lacks more there.
     fn of(plan: &Plan, rank: usize, memory: &RankMemory, outlook: &Outlook) -> Self {
-        Self { rank, place: None, needs: memory.total(), has: outlook.room(plan.node(rank).gpu.memory.value) }
+        let gpu = plan.node(rank).gpu.memory.value;
+        let step = Self { rank, place: None, needs: memory.total(), has: outlook.room(gpu) };
+        let between = outlook.idle.and_then(|idle| {
+            let needs = idle.on_gpu(memory.weights, memory.gradients, memory.optimizer) + idle.beside()?;
+            Some(Self { needs, has: gpu, ..step })
+        });
+        between.filter(|between| between.lack() > step.lack()).unwrap_or(step)
     }
 
     pub fn fits(&self) -> bool {
@@ -82,9 +89,14 @@ impl MemoryMeter {
 
     /// Every rank of a plan with that step.
     pub fn ranks(&self, plan: &Plan) -> Vec<RankMemoryUse> {
-        let memory = plan_memory_with(plan, self.lists(plan));
+        let memory = self.memory(plan);
         let ranks = memory.iter().enumerate();
         ranks.map(|(rank, memory)| RankMemoryUse::of(plan, rank, memory, &self.outlook)).collect()
+    }
+
+    /// What every rank of a plan with that step holds.
+    pub fn memory(&self, plan: &Plan) -> Vec<RankMemory> {
+        plan_memory_with(plan, self.lists(plan))
     }
 
     /// One rank of a plan with that step.

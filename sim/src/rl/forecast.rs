@@ -1,9 +1,8 @@
 //! The phases of a step on one line, or on two where generation has GPUs of its own.
 
 use super::generation::{Generated, generate};
-use super::memory::{PhaseMemory, phase_memory};
-use super::packing::packed;
-use super::passes::{forward_over, update_time, with_samples};
+use super::memory::{HostMemory, LoopMemory, PhaseMemory, loop_memory};
+use super::passes::{forward_over, updates};
 use super::sync::{HostTimes, host_times, sync_time};
 use crate::serving::ServingError;
 use thiserror::Error;
@@ -54,6 +53,8 @@ pub struct RlForecast {
     pub generation: Generated,
     /// The memory of each phase.
     pub memory: Vec<PhaseMemory>,
+    /// The memory of a node's host; `None` if nothing is offloaded, or if the catalog does not know the host.
+    pub host: Option<HostMemory>,
 }
 
 /// Why a loop has no forecast.
@@ -85,9 +86,10 @@ impl RlForecast {
         on_it.max_by(|one, other| one.time.get().total_cmp(&other.time.get())).expect("a step has phases")
     }
 
-    /// Why it does not fit, phase by phase; empty if it does.
+    /// Why it does not fit, phase by phase, and on the host; empty if it does.
     pub fn faults(&self) -> Vec<String> {
-        self.memory.iter().filter_map(PhaseMemory::fault).collect()
+        let of_phases = self.memory.iter().filter_map(PhaseMemory::fault);
+        of_phases.chain(self.host.as_ref().and_then(HostMemory::fault)).collect()
     }
 }
 
@@ -96,7 +98,7 @@ impl RlForecast {
 pub struct TrainingTimes {
     /// Tokens of each sample, prompt and answer.
     pub lengths: Vec<usize>,
-    /// The actor's plan with the samples' microbatches, for its memory.
+    /// The actor's plan with the microbatches of the longest update of an epoch: its step is that update.
     pub actor: Plan,
     /// The critic's.
     pub critic: Option<Plan>,
@@ -115,27 +117,28 @@ pub fn training_times(plan: &RlPlan) -> Result<TrainingTimes, RlError> {
     let lengths = job.sample_lengths();
     let longest = lengths.iter().max().copied().unwrap_or(1);
     let pack = plan.pack.max(longest.next_multiple_of(plan.actor.mesh.context));
-    let sized = |of: &Plan| {
-        let shape = packed(&lengths, of.mesh.data, pack);
-        with_samples(of, &lengths, &[shape]).map_err(RlError::Training)
-    };
     let balance = plan.controller.balance_in(plan.mode);
     let forward = |of: &Plan| forward_over(of, &lengths, pack).map_err(RlError::Training);
     let update = |of: &Plan| {
-        let once = update_time(of, &lengths, job.mini_batches, pack, balance).map_err(RlError::Training)?;
-        Ok::<Seconds, RlError>(job.epochs as f64 * once)
+        let updates =
+            updates(of, &lengths, job.mini_batches, pack, balance).map_err(RlError::Training)?;
+        Ok::<(Plan, Seconds), RlError>((updates.longest, job.epochs as f64 * updates.time))
     };
     let needs_forward = job.phases().any(|phase| [Phase::OldLogProb, Phase::RefLogProb].contains(&phase));
     let of_actor = if needs_forward { forward(&plan.actor)? } else { Seconds::ZERO };
-    let of_critic = match &plan.critic {
-        Some(critic) => [forward(critic)?, update(critic)?],
-        None => [Seconds::ZERO; 2],
+    let (actor, actor_updates) = update(&plan.actor)?;
+    let (critic, of_critic) = match &plan.critic {
+        Some(critic) => {
+            let (longest, updates) = update(critic)?;
+            (Some(longest), [forward(critic)?, updates])
+        }
+        None => (None, [Seconds::ZERO; 2]),
     };
     Ok(TrainingTimes {
-        actor: sized(&plan.actor)?,
-        critic: plan.critic.as_ref().map(sized).transpose()?,
+        actor,
+        critic,
         forward: [of_actor, of_critic[0]],
-        update: [update(&plan.actor)?, of_critic[1]],
+        update: [actor_updates, of_critic[1]],
         lengths,
     })
 }
@@ -193,7 +196,8 @@ pub fn assembled(plan: &RlPlan, training: &TrainingTimes, generation: Generated)
     let step = lay_out(plan.mode, &mut phases);
     let lengths = &training.lengths;
     let tokens: usize = lengths.iter().sum();
-    let memory = phase_memory(plan, &training.actor, training.critic.as_ref(), &generation);
+    let LoopMemory { phases: memory, host } =
+        loop_memory(plan, &training.actor, training.critic.as_ref(), &generation);
     RlForecast {
         step,
         phases,
@@ -201,6 +205,7 @@ pub fn assembled(plan: &RlPlan, training: &TrainingTimes, generation: Generated)
         mean_length: tokens as f64 / lengths.len().max(1) as f64,
         generation,
         memory,
+        host,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::serving::{Instance, Load, MemoryUse, Request, ServingError};
 use trainwright_spec::rl::{Mode, RlPlan};
+use trainwright_spec::serving::ServingPlan;
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Rounds of a loop without end that are simulated; the first fills the engine, the others are alike.
@@ -26,6 +27,14 @@ pub struct Generated {
     pub memory: MemoryUse,
     /// The most that this GPU held.
     pub held: Bytes,
+}
+
+impl Generated {
+    /// What the engine takes of a GPU's memory: its share, or weights and work where they are more.
+    pub fn needs(&self, engine: &ServingPlan, gpu: Bytes) -> Bytes {
+        let share = engine.engine.batching.memory_share.value * gpu;
+        share.max(self.memory.weights + self.memory.working)
+    }
 }
 
 /// The answers of a step. Each instance gets the prompts r, r + R, …, all answers to a prompt, and has the prompt's keys and values

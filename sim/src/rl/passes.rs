@@ -62,7 +62,7 @@ impl EqualSamples {
 ///
 /// # Errors
 /// What `Plan::check` says of it.
-pub(super) fn with_samples(plan: &Plan, lengths: &[usize], shapes: &[Packed]) -> Result<Plan, String> {
+fn with_samples(plan: &Plan, lengths: &[usize], shapes: &[Packed]) -> Result<Plan, String> {
     let unit = (2 * plan.mesh.context * plan.mesh.tensor).max(SEQUENCE_UNIT);
     let EqualSamples { sequence, micro_batch, microbatches } = EqualSamples::new(lengths, shapes, unit);
     let microbatches = microbatches.next_multiple_of(unit_of_microbatches(plan));
@@ -79,17 +79,25 @@ fn unit_of_microbatches(plan: &Plan) -> usize {
     if runs(1) && runs(shape.ranks + 1) { 1 } else { shape.ranks }
 }
 
-/// Times of `mini_batches` updates, each over an even part of the samples in their order, or of each rank's share.
+/// The updates of an epoch.
+pub(super) struct Updates {
+    /// The plan whose step is the longest of them.
+    pub(super) longest: Plan,
+    /// What all of them take.
+    pub(super) time: Seconds,
+}
+
+/// `mini_batches` updates, each over an even part of the samples in their order, or of each rank's share.
 ///
 /// # Errors
 /// A reason in words: a plan that is not possible, or a deadlock.
-pub(super) fn update_time(
+pub(super) fn updates(
     plan: &Plan,
     lengths: &[usize],
     mini_batches: usize,
     pack: usize,
     balance: Balance,
-) -> Result<Seconds, String> {
+) -> Result<Updates, String> {
     let shapes = shapes(lengths, plan.mesh.data, mini_batches, pack, balance);
     let plan = with_samples(plan, lengths, &shapes)?;
     let unit = unit_of_microbatches(&plan);
@@ -106,7 +114,7 @@ pub(super) fn update_time(
         }
         all += known[&microbatches];
     }
-    Ok(all)
+    Ok(Updates { longest: plan, time: all })
 }
 
 /// The microbatches of each of a loop's updates over `data` ranks.
@@ -129,7 +137,7 @@ fn shapes(lengths: &[usize], data: usize, mini_batches: usize, pack: usize, bala
 /// Time of one forward pass over all samples.
 ///
 /// # Errors
-/// As `update_time`.
+/// As `updates`.
 pub(super) fn forward_over(plan: &Plan, lengths: &[usize], pack: usize) -> Result<Seconds, String> {
     let shape = packed(lengths, plan.mesh.data, pack);
     let plan = with_samples(plan, lengths, &[shape])?;

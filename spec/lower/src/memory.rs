@@ -3,7 +3,7 @@
 mod divided;
 mod offloaded;
 
-pub use offloaded::{NodeMemory, node_memory};
+pub use offloaded::{NodeMemory, most_on_a_node, node_memory};
 
 pub use crate::data::divisor;
 

@@ -143,6 +143,13 @@ impl NodeMemory {
     }
 }
 
+/// What the ranks of one node have in all, at most; `of_rank` says what each has.
+pub fn most_on_a_node(plan: &Plan, of_rank: impl Fn(usize) -> Bytes) -> Bytes {
+    let gpus = plan.cluster.node.gpus.value;
+    let of_node = |node: usize| -> Bytes { (node * gpus..(node + 1) * gpus).map(&of_rank).sum() };
+    (0..plan.cluster.nodes).map(of_node).fold(Bytes::ZERO, Bytes::max)
+}
+
 /// Offloaded tensors in the node whose ranks offload most, by the closed form of each pipeline rank; `None` if nothing is
 /// offloaded. If nodes differ, its capacity is that of the smallest node.
 pub fn node_memory(plan: &Plan, ranks: &[RankMemory]) -> Option<NodeMemory> {
@@ -151,13 +158,8 @@ pub fn node_memory(plan: &Plan, ranks: &[RankMemory]) -> Option<NodeMemory> {
     }
     let kinds = plan.cluster.kinds().map(|(_, node)| node.processors.as_ref());
     let kinds: Vec<&Processors> = kinds.collect::<Option<_>>()?;
-    let gpus = plan.cluster.node.gpus.value;
     let most = |kept: fn(&RankMemory) -> Bytes| {
-        let of_node = |node: usize| -> Bytes {
-            let in_node = node * gpus..(node + 1) * gpus;
-            in_node.map(|rank| kept(&ranks[plan.mesh.coordinates(rank).pipeline])).sum()
-        };
-        (0..plan.cluster.nodes).map(of_node).fold(Bytes::ZERO, Bytes::max)
+        most_on_a_node(plan, |rank| kept(&ranks[plan.mesh.coordinates(rank).pipeline]))
     };
     let least = |of: fn(&Processors) -> Bytes| {
         kinds.iter().map(|kind| of(kind)).fold(Bytes::new(f64::INFINITY), Bytes::min)
