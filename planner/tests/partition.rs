@@ -106,6 +106,22 @@ fn the_largest_peak_counts_once() {
 }
 
 #[test]
+fn what_layers_leave_between_steps_has_a_limit_of_its_own() {
+    // 6 layers of 1 s that each leave 1 B; the head of 2 s leaves 1 B too. Without a limit 4 + 2: 4 s each, 7 · 4 + 8 = 36.
+    // At most 3 B: 3 + 2 with the head is 3, 4 is too much. 6 layers do not fit: 3 + 2. With 4 B on the first stage they do.
+    let problem = |first: f64, last: f64| {
+        let limits = [Bytes::new(first), Bytes::new(last)];
+        let head = Stage { idle: Bytes::new(1.0), idle_limit: limits[1], ..stage(2.0, 0.0, 1.0) };
+        plain(6, vec![Stage { idle_limit: limits[0], ..stage(0.0, 0.0, 1.0) }, head], 100.0)
+    };
+    check(&problem(f64::INFINITY, f64::INFINITY), &[4, 2], &[0; 6], 36.0);
+    // 3 + 3: the head's stage leaves 4 B and takes 5 s: 7 · 5 + 8.
+    check(&problem(3.0, 4.0), &[3, 3], &[0; 6], 43.0);
+    let infeasible = Infeasible::Memory { stage: 1, needs: Bytes::new(101.0), limit: Bytes::new(100.0) };
+    assert_eq!(solve(&problem(3.0, 3.0), Seconds::new(1.0)), Ok(Outcome::Infeasible(infeasible)));
+}
+
+#[test]
 fn a_heavy_end_may_stand_alone() {
     // 6 layers of 1 s, an embedding of 1 s and a head of 3 s on 4 ranks: 10 s in all. Where each has a layer the head's has
     // 4 s: 7 · 4 + 10 = 38; with the head alone 3 s suffice: 7 · 3 + 10 = 31.
@@ -256,6 +272,13 @@ fn exhaustive(problem: &Problem) -> Result<f64, f64> {
             slowest = slowest.max(found.0);
             sum += found.0;
             excess = excess.max(found.1 - limit);
+            let on_device = &problem.classes[stage.device];
+            let idle: f64 = layers.iter().map(|(class, _)| on_device[*class].idle.get()).sum();
+            let lacks = stage.idle.get() + idle - stage.idle_limit.get();
+            if lacks > 1e-9 * stage.idle_limit.get() {
+                slowest = f64::INFINITY;
+            }
+            excess = excess.max(lacks);
         }
         if slowest.is_finite() {
             best = best.min(problem.steady * slowest + problem.ramp * sum);
@@ -385,6 +408,8 @@ fn random_problem(random: &mut Random, shape: Shape) -> Problem {
     // From hopeless to ample: a share of what the layers of an even split would hold.
     let share = shape.layers as f64 / shape.stages as f64;
     let limit = 4.0 + share * (2.0 + random.amount(18, whole));
+    // Half of the problems limit what layers leave between steps.
+    let idle = if random.below(2) == 0 { f64::INFINITY } else { share * (1.0 + random.amount(4, whole)) };
     let stages: Vec<Stage> = (0..shape.stages)
         .map(|_| Stage {
             time: Seconds::new(random.amount(3, whole) * 0.5),
@@ -392,8 +417,8 @@ fn random_problem(random: &mut Random, shape: Shape) -> Problem {
             peak: Bytes::new(random.amount(4, whole)),
             in_flight: if whole { 1.0 + random.below(4) as f64 } else { 0.5 + 3.0 * random.unit() },
             limit: Bytes::new(limit + random.amount(4, whole)),
-            idle: Bytes::ZERO,
-            idle_limit: Bytes::new(f64::INFINITY),
+            idle: Bytes::new(random.amount(2, whole)),
+            idle_limit: Bytes::new(idle + random.amount(4, whole)),
             device: random.below(devices),
             least_layers: random.below(4).min(1),
         })

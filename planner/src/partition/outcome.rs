@@ -68,7 +68,7 @@ pub enum Infeasible {
     Memory {
         /// The stage that lacks most in the split whose worst stage lacks least.
         stage: usize,
-        /// What it would hold.
+        /// What it would hold; where what its layers leave between steps exceeds that limit by more, as much beyond this one.
         needs: Bytes,
         /// What it can hold.
         limit: Bytes,

@@ -227,6 +227,35 @@ fn training_keeps_within_its_part_of_the_memory() {
     }
 }
 
+/// On GPUs and hosts of several sizes there is a colocated loop if one of the layouts that one would write down fits, and it is as fast;
+/// where none of them fits, the reason says what of the memory.
+#[test]
+fn a_colocated_loop_is_found_where_a_layout_fits() {
+    let (mut found, mut refused) = ([0, 0], [0, 0]);
+    for (index, offload) in [false, true].into_iter().enumerate() {
+        for (name, gib) in [("grpo", 5.0), ("grpo", 7.0), ("ppo", 11.5), ("ppo", 12.0)] {
+            let mode = Mode::Colocated { offload };
+            let mut question = RlQuestion { modes: vec![mode], ..question("llama-3.2-1b", "dgx-h100:1", name) };
+            if offload {
+                // The GPUs have enough, the host not always.
+                let processors = question.cluster.node.processors.as_mut().unwrap();
+                processors.memory.value = Bytes::GIB * (3.0 * gib);
+            } else {
+                question.cluster.node.gpu.memory.value = Bytes::GIB * gib;
+            }
+            let verdict = plan_rl(&question, None).unwrap();
+            let step = verdict.found.first().map(|best| best.forecast.step);
+            let even = by_brute_force(&question, mode);
+            println!("{name}, {mode:?}, {gib}: {step:?}, even {even:?} {:?}", verdict.reasons);
+            assert!(even.is_none_or(|even| step.is_some_and(|step| step <= 1.0005 * even)), "{name} {gib}");
+            assert!(step.is_some() || verdict.reasons[0].contains(" needs "), "{:?}", verdict.reasons);
+            found[index] += usize::from(even.is_some());
+            refused[index] += usize::from(step.is_none());
+        }
+    }
+    assert!(found.iter().chain(&refused).all(|count| *count > 0), "found {found:?}, refused {refused:?}");
+}
+
 #[test]
 fn fewer_gpus_than_the_answer_do_not_do() {
     let question = RlQuestion {
