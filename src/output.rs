@@ -21,7 +21,7 @@ static QUIET: AtomicBool = AtomicBool::new(false);
 /// Whether the program was interrupted and ends.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Temporary files that are being written.
+/// Temporary files and folders that are being written.
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Leaves out progress and remarks from now on.
@@ -60,7 +60,7 @@ pub fn interrupt() {
     // Kept until the program has ended, so that no other file can be begun.
     let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
     for path in unfinished.iter() {
-        let _ = fs::remove_file(path);
+        let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     }
     trainwright_executor::abandon_checkpoints();
     std::process::exit(INTERRUPTED);
@@ -188,6 +188,45 @@ pub fn save_in(
     save(argument, &format!("{}/{name}", folder.trim_end_matches('/')), content)
 }
 
+/// Saves files in the folder that `argument` names. A new folder gets its name only when all files are complete; in one that is there
+/// each of them replaces the file of its name.
+///
+/// # Errors
+/// `Writing`.
+pub fn save_folder(argument: &'static str, folder: &str, files: &[(&str, String)]) -> Result<(), CliError> {
+    let path = Path::new(folder);
+    if calls::current().is_some() || path.exists() {
+        return files.iter().try_for_each(|(name, content)| save_in(argument, folder, name, content));
+    }
+    let written = new_folder(path, files);
+    written.map_err(|source| CliError::Writing { argument, path: folder.into(), source })
+}
+
+fn new_folder(path: &Path, files: &[(&str, String)]) -> io::Result<()> {
+    let parent = folder(path);
+    fs::create_dir_all(&parent)?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".trainwright-");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+    let unfinished = || UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let made = {
+        let mut unfinished = unfinished();
+        let made = builder.tempdir_in(&parent)?;
+        unfinished.insert(made.path().to_path_buf());
+        made
+    };
+    let written = files.iter().try_for_each(|(name, content)| {
+        let mut file = fs::File::create(made.path().join(name))?;
+        file.write_all(content.as_bytes())?;
+        file.sync_all()
+    });
+    let mut unfinished = unfinished();
+    unfinished.remove(made.path());
+    written?;
+    fs::rename(made.path(), path)
+}
+
 /// The one table that is written to `path`.
 ///
 /// # Errors
@@ -291,5 +330,19 @@ mod tests {
         write("--out", name, |out| out.write_all(b"new")).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    }
+
+    #[test]
+    fn a_new_folder_has_all_its_files_or_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/plans");
+        let name = path.to_str().unwrap();
+        let file = |name: &'static str, text: &str| (name, String::from(text));
+        let failed = save_folder("--out", name, &[file("one", "1"), file("no/folder", "2")]);
+        assert!(failed.is_err() && !path.exists());
+        assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 0, "no temporary folder is left");
+        save_folder("--out", name, &[file("one", "1"), file("two", "2")]).unwrap();
+        save_folder("--out", name, &[file("two", "3")]).unwrap();
+        assert_eq!([fs::read(path.join("one")).unwrap(), fs::read(path.join("two")).unwrap()], [b"1", b"3"]);
     }
 }

@@ -19,7 +19,7 @@ mod sync;
 pub use forecast::{
     Lane, PhaseTime, RlError, RlForecast, TrainingTimes, assembled, rl_forecast, training_times,
 };
-pub use generation::{Generated, generate};
+pub use generation::{Generated, generate, requests_of};
 pub use memory::{HostMemory, LoopMemory, PhaseMemory, loop_memory, training_memory};
 pub use packing::{Packed, packed};
 pub use passes::{EqualSamples, SEQUENCE_UNIT, forward_time, microbatches_of_updates};

@@ -2,13 +2,14 @@
 //! and software in the catalog.
 
 mod check;
-mod named;
+pub(crate) mod named;
 mod offload;
 mod recompute;
 mod schedule_choice;
 mod short;
 
 pub use crate::limits::MOST;
+pub(crate) use check::check_model;
 pub use check::{
     adapters_allowed, pieces_allowed, pipeline_allowed, sequence_allowed, tensor_degree_allowed,
 };

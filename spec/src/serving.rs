@@ -9,9 +9,11 @@
 //! ```
 
 mod engine;
+mod file;
 mod ranges;
 
 pub use engine::{Batching, Engine, HostWork, SmallKernels};
+pub use file::ServingFile;
 pub use ranges::{ServingRange, ServingRanges};
 
 use serde::{Deserialize, Serialize};

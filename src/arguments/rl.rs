@@ -102,6 +102,10 @@ pub struct RlArguments {
     /// End after this time with the best loops so far, which then depend on the machine's speed
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "fewest", allow_negative_numbers = true)]
     pub time_limit: Option<Seconds>,
+    /// Write the fastest loop's plans into this folder: `training.toml`, a critic's `critic.toml`, `generation.toml`, and
+    /// `requests.csv` with the requests to the instance that ends last
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<String>,
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,

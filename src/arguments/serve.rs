@@ -4,15 +4,32 @@ use super::load::{LoadArguments, cached, count};
 use clap::Args;
 use trainwright_sim::libraries::Operands;
 
+/// What a plan in a file says.
+const SAID: [&str; 10] = [
+    "model",
+    "cluster",
+    "engine",
+    "tensor",
+    "pipeline",
+    "expert",
+    "attention_data",
+    "weights",
+    "expert_weights",
+    "cache",
+];
+
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub struct ServeArguments {
+    /// A serving plan in a file, as `rl --out` writes it, instead of the arguments that say one; an instance of it serves
+    #[arg(long, value_name = "FILE", conflicts_with_all = SAID)]
+    pub plan: Option<String>,
     /// A model of the catalog, or a Hugging Face config.json
-    #[arg(long, value_name = "NAME")]
-    pub model: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "plan")]
+    pub model: Option<String>,
     /// A cluster or node of the catalog, or a TOML file; the instance takes its first GPUs
-    #[arg(long, value_name = "NAME")]
-    pub cluster: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "plan")]
+    pub cluster: Option<String>,
     /// An inference engine of the catalog
     #[arg(long, value_name = "NAME", default_value = "vllm-v1")]
     pub engine: String,

@@ -4,12 +4,17 @@ use crate::arguments::{RlArguments, RlMode};
 use crate::error::{CliError, Outcome, refuse};
 use crate::inputs::calibration;
 use crate::render::{json, rl as page};
-use crate::{inputs, output};
-use trainwright_planner::rl::{RlPins, RlQuestion, fewest_gpus, generation_gpus, parts, plan_rl};
+use crate::{calls, inputs, output};
+use std::path::Path;
+use trainwright_planner::rl::{
+    RlCandidate, RlPins, RlQuestion, fewest_gpus, generation_gpus, parts, plan_rl,
+};
+use trainwright_sim::rl::requests_of;
+use trainwright_sim::serving::Request;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::Model;
 use trainwright_spec::rl::{Controller, Mode, ResponseLengths, RlJob};
-use trainwright_spec::serving::Engine;
+use trainwright_spec::serving::{Engine, ServingFile};
 use trainwright_spec::stack::Stack;
 
 /// Tokens of an answer in the mean if nothing is said and the limit is at least twice as much: assumed.
@@ -21,14 +26,85 @@ const RESPONSE: usize = 2048;
 /// Bad input. That nothing fits is an answer.
 pub fn run(arguments: &RlArguments) -> Result<Outcome, CliError> {
     let question = question(arguments)?;
+    // Before the search, which takes a while: is there room for the answer?
+    if let Some(folder) =
+        arguments.out.as_deref().filter(|folder| calls::current().is_none() && is_taken(folder))
+    {
+        return Err(refuse("--out", folder, "a folder, or the name of a new one"));
+    }
     let (fewest, verdict) = match arguments.fewest {
         true => fewest_gpus(&question, arguments.within)?,
         false => (None, plan_rl(&question, arguments.time_limit)?),
     };
     let answer =
         page::Answer { question: &question, verdict: &verdict, asks_fewest: arguments.fewest, fewest };
-    output::print(&if arguments.json { json::print(&answer.json()) } else { answer.text() })?;
+    let best = verdict.found.first();
+    if let (Some(folder), Some(best)) = (&arguments.out, best) {
+        write_plans(folder, best)?;
+    }
+    output::print(&match (arguments.json, best) {
+        (true, _) => json::print(&answer.json()),
+        (false, best) => answer.text() + &next_steps(arguments.out.as_deref(), best),
+    })?;
     Ok(if verdict.found.is_empty() { Outcome::NothingFits } else { Outcome::Done })
+}
+
+fn is_taken(folder: &str) -> bool {
+    Path::new(folder).exists() && !Path::new(folder).is_dir()
+}
+
+/// Names of the files with plans.
+const TRAINING: &str = "training.toml";
+const CRITIC: &str = "critic.toml";
+const GENERATION: &str = "generation.toml";
+const REQUESTS: &str = "requests.csv";
+
+/// The plans of a loop as files. Of those that an earlier loop left, what this one lacks goes.
+fn write_plans(folder: &str, best: &RlCandidate) -> Result<(), CliError> {
+    let RlCandidate { plan, forecast } = best;
+    let generation =
+        ServingFile::new(forecast.generation.replicas, &plan.engine, &plan.actor.model, &plan.generation);
+    let mut files = vec![(TRAINING, plan.actor.to_short_toml()), (GENERATION, generation.to_toml())];
+    files.extend(plan.critic.as_ref().map(|critic| (CRITIC, critic.to_short_toml())));
+    if has_requests(plan.mode) {
+        files.push((REQUESTS, requests_csv(&requests_of(plan, forecast.generation.last))));
+    }
+    output::save_folder("--out", folder, &files)?;
+    let written = |name: &str| files.iter().any(|(written, _)| *written == name);
+    if calls::current().is_none() {
+        for stale in [CRITIC, REQUESTS].into_iter().filter(|name| !written(name)) {
+            let _ = std::fs::remove_file(Path::new(folder).join(stale));
+        }
+    }
+    Ok(())
+}
+
+/// Whether generation is that of a step's answers: an asynchronous one never begins nor ends.
+fn has_requests(mode: Mode) -> bool {
+    !matches!(mode, Mode::Async { .. })
+}
+
+/// Requests as `serve --trace` reads them.
+fn requests_csv(requests: &[Request]) -> String {
+    let row = |request: &Request| {
+        format!("{},{},{},{}\n", request.arrival.get(), request.input, request.output, request.cached)
+    };
+    let rows: String = requests.iter().map(row).collect();
+    format!("arrival_s,input_tokens,output_tokens,cached_tokens\n{rows}")
+}
+
+/// What the files are for.
+fn next_steps(folder: Option<&str>, best: Option<&RlCandidate>) -> String {
+    let (Some(folder), Some(best)) = (folder, best) else { return String::new() };
+    let folder = folder.trim_end_matches('/');
+    let serve = match has_requests(best.plan.mode) {
+        true => format!("trainwright serve --plan {folder}/{GENERATION} --trace {folder}/{REQUESTS}"),
+        false => format!("trainwright serve --plan {folder}/{GENERATION} --batch N"),
+    };
+    format!(
+        "\nThe fastest loop's plans are in {folder}; `trainwright simulate {folder}/{TRAINING}` shows an update, and\n\
+         `{serve}` what an instance of the engine does.\n"
+    )
 }
 
 fn question(arguments: &RlArguments) -> Result<RlQuestion, CliError> {

@@ -8,10 +8,12 @@ use crate::{inputs, output};
 use csv::Writer;
 use trainwright_formats::vllm_bench::BenchResult;
 use trainwright_pictures::plot::{serving_png, serving_svg};
+use trainwright_sim::libraries::Operands;
 use trainwright_sim::serving::{Batch, Instance, Load, Request, Served, ServedRequest, ServingError};
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::error::SpecError;
 use trainwright_spec::model::Model;
-use trainwright_spec::serving::{Engine, ServingPlan};
+use trainwright_spec::serving::{Engine, ServingFile, ServingPlan};
 use trainwright_spec::units::Seconds;
 
 /// Requests of a client, if the arguments do not say how many.
@@ -26,9 +28,10 @@ const OPEN: usize = 1000;
 pub fn run(arguments: &ServeArguments) -> Result<Outcome, CliError> {
     let files = [("--out", &arguments.out), ("--svg", &arguments.svg), ("--png", &arguments.png)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
-    let model = inputs::model(&arguments.model)?;
-    let cluster = inputs::cluster(&arguments.cluster, &[])?;
-    let plan = plan(arguments, &model, &cluster)?;
+    let Asked { name, model, cluster, plan } = match &arguments.plan {
+        Some(path) => of_file(path, arguments)?,
+        None => of_arguments(arguments)?,
+    };
     let bench = arguments.measured.as_deref().map(bench).transpose()?;
     let (load, measured) = match &bench {
         Some(bench) => (load_of_bench(bench), None),
@@ -44,7 +47,7 @@ pub fn run(arguments: &ServeArguments) -> Result<Outcome, CliError> {
         }
     };
     let longest = load.requests().iter().map(|request| request.input + request.output).max();
-    requests::have_positions(&arguments.model, &model, longest.unwrap_or(0))?;
+    requests::have_positions(&name, &model, longest.unwrap_or(0))?;
     let no_answer = |reason: String| CliError::NoAnswer { reason };
     let mut instance = Instance::new(&model, &plan, &cluster, &load, arguments.max_sequences)
         .map_err(|error| no_answer(error.to_string()))?;
@@ -89,11 +92,61 @@ pub fn run(arguments: &ServeArguments) -> Result<Outcome, CliError> {
     Ok(Outcome::Done)
 }
 
-/// The plan that the arguments say.
-fn plan(arguments: &ServeArguments, model: &Model, cluster: &Cluster) -> Result<ServingPlan, CliError> {
-    requests::is_decoder(&arguments.model, model)?;
-    requests::shares_experts(arguments.expert, model)?;
-    requests::has_experts(arguments.expert_weights, model)?;
+/// What serves.
+struct Asked {
+    /// The model as messages name it.
+    name: String,
+    model: Model,
+    cluster: Cluster,
+    plan: ServingPlan,
+}
+
+/// What a file says.
+fn of_file(path: &str, arguments: &ServeArguments) -> Result<Asked, CliError> {
+    let argument = Some("--plan");
+    let refused = |error| CliError::of_input(argument, error);
+    let origin = if path == "-" { "standard input" } else { path };
+    let file = ServingFile::from_toml(&inputs::text(argument, path)?, origin).map_err(refused)?;
+    let mut plan = file.plan(origin).map_err(refused)?;
+    if let Some(tokens) = arguments.max_tokens {
+        plan.engine.batching.max_tokens.value = tokens;
+    }
+    let fault = |key: &str, value: String, allowed: String| {
+        let key = key.trim_start_matches('-').replace('-', "_");
+        CliError::of_input(argument, SpecError::BadValue { origin: origin.into(), key, value, allowed })
+    };
+    let formats = [
+        ("weights", &mut plan.weights),
+        ("expert_weights", &mut plan.expert_weights),
+        ("cache", &mut plan.cache),
+    ];
+    for (key, format) in formats {
+        *format = match Operands::parse(format) {
+            Some(known) => known.name.into(),
+            None => {
+                let known = Operands::names().collect::<Vec<_>>().join(", ");
+                return Err(fault(key, format!("`{format}`"), format!("known formats are {known}")));
+            }
+        };
+    }
+    requests::is_decoder(&file.model.name, &file.model)?;
+    fits_model(&plan, &file.model, &file.cluster, &fault)?;
+    if file.instances.saturating_mul(plan.gpus()) > file.cluster.gpus() {
+        let needed = file.instances.saturating_mul(plan.gpus());
+        let allowed = format!("they need {needed} GPUs, the cluster has {}", file.cluster.gpus());
+        return Err(fault("instances", file.instances.to_string(), allowed));
+    }
+    Ok(Asked { name: file.model.name.clone(), model: file.model, cluster: file.cluster, plan })
+}
+
+/// What the arguments say.
+fn of_arguments(arguments: &ServeArguments) -> Result<Asked, CliError> {
+    let required = "the parser requires it without a plan";
+    let name = arguments.model.clone().expect(required);
+    let model = inputs::model(&name)?;
+    let cluster = inputs::cluster(arguments.cluster.as_deref().expect(required), &[])?;
+    requests::is_decoder(&name, &model)?;
+    requests::has_experts(arguments.expert_weights, &model)?;
     let mut engine =
         Engine::from_name(&arguments.engine).map_err(|error| CliError::of_input(Some("--engine"), error))?;
     if let Some(tokens) = arguments.max_tokens {
@@ -111,19 +164,30 @@ fn plan(arguments: &ServeArguments, model: &Model, cluster: &Cluster) -> Result<
         cache: arguments.cache.name.into(),
         log_probs: false,
     };
-    if arguments.pipeline > model.layers() {
-        return Err(refuse(
-            "--pipeline",
-            arguments.pipeline,
-            format!("the model has {} blocks", model.layers()),
-        ));
+    fits_model(&plan, &model, &cluster, &|key, value, allowed| refuse(key, value, allowed))?;
+    Ok(Asked { name, model, cluster, plan })
+}
+
+/// Whether the ranks of an instance suit the model and the cluster.
+///
+/// # Errors
+/// What `fault` makes of an argument, its value, and what is allowed.
+fn fits_model(
+    plan: &ServingPlan,
+    model: &Model,
+    cluster: &Cluster,
+    fault: &dyn Fn(&'static str, String, String) -> CliError,
+) -> Result<(), CliError> {
+    if plan.pipeline > model.layers() {
+        let allowed = format!("the model has {} blocks", model.layers());
+        return Err(fault("--pipeline", plan.pipeline.to_string(), allowed));
     }
-    let gpus = arguments.tensor.saturating_mul(arguments.pipeline).saturating_mul(arguments.attention_data);
+    let gpus = plan.tensor.saturating_mul(plan.pipeline).saturating_mul(plan.attention_data);
     if gpus > cluster.gpus() {
         let degrees = [
-            ("--tensor", arguments.tensor),
-            ("--pipeline", arguments.pipeline),
-            ("--attention-data", arguments.attention_data),
+            ("--tensor", plan.tensor),
+            ("--pipeline", plan.pipeline),
+            ("--attention-data", plan.attention_data),
         ];
         let (name, degree) = degrees.into_iter().rev().max_by_key(|(_, degree)| *degree).expect("three");
         let others: Vec<String> = degrees
@@ -133,17 +197,20 @@ fn plan(arguments: &ServeArguments, model: &Model, cluster: &Cluster) -> Result<
             .collect();
         let allowed =
             format!("with {} it needs {gpus} GPUs, the cluster has {}", others.join(" and "), cluster.gpus());
-        return Err(refuse(name, degree, allowed));
+        return Err(fault(name, degree.to_string(), allowed));
     }
-    if !plan.engine.uneven_heads && !model.shares_heads(arguments.tensor) {
-        return Err(refuse("--tensor", arguments.tensor, shared_heads(model)));
+    if !plan.engine.uneven_heads && !model.shares_heads(plan.tensor) {
+        return Err(fault("--tensor", plan.tensor.to_string(), shared_heads(model)));
+    }
+    if plan.expert > 1 && model.fewest_experts().is_none() {
+        return Err(fault("--expert", plan.expert.to_string(), format!("{} has no experts", model.name)));
     }
     let ranks = plan.ranks_of_stage();
     if !ranks.is_multiple_of(plan.expert) {
         let allowed = format!("it must divide the {ranks} ranks of a stage");
-        return Err(refuse("--expert", plan.expert, allowed));
+        return Err(fault("--expert", plan.expert.to_string(), allowed));
     }
-    Ok(plan)
+    Ok(())
 }
 
 /// Which tensor ranks an engine has for the heads of a model.

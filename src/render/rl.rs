@@ -4,7 +4,7 @@ use super::table::Table;
 use super::words::{choices, count, gib};
 use serde_json::{Value, json};
 use trainwright_planner::rl::{RlCandidate, RlQuestion, RlVerdict, named};
-use trainwright_sim::rl::{Lane, PhaseMemory, PhaseTime};
+use trainwright_sim::rl::{HostMemory, Lane, PhaseMemory, PhaseTime};
 use trainwright_spec::rl::Phase;
 use trainwright_spec::units::Seconds;
 
@@ -112,6 +112,13 @@ impl Answer<'_> {
             .right("the phase", |part| gib(part.working))
             .right("of", |part| gib(part.limit))
             .text();
+        if let Some(HostMemory { needs, has }) = forecast.host {
+            text += &format!(
+                "\nhost        {} of {} GiB of a node's memory for what is offloaded",
+                gib(needs),
+                gib(has)
+            );
+        }
         let generation = &forecast.generation;
         text += &format!(
             "\ntraining    {} GPUs: {}\nengine      {} of {} with tensor {} on {} GPUs, {:.0} % of their memory\n\
@@ -180,6 +187,9 @@ impl Answer<'_> {
                 "longest_response_tokens": forecast.generation.longest,
                 "phases": forecast.phases.iter().map(phase).collect::<Vec<_>>(),
                 "memory": forecast.memory.iter().map(memory).collect::<Vec<_>>(),
+                "host_memory": forecast.host.map(|host| json!({
+                    "bytes": host.needs.get(), "limit_bytes": host.has.get(),
+                })),
                 "training": plan.actor,
             })
         };

@@ -211,9 +211,11 @@ impl Parameters {
     /// Weights that are not trained: of the ranks' common parameters, and of experts.
     fn frozen_weights(self, plan: &Plan) -> [Bytes; 2] {
         let [dense, routed] = self.frozen;
-        [(Axis::Data, dense), (Axis::ExpertData, routed)].map(|(axis, bytes)| match plan.divides(Divided::Weights) {
-            true => Bytes::new(bytes / divisor(plan, axis) as f64),
-            false => Bytes::new(bytes),
+        [(Axis::Data, dense), (Axis::ExpertData, routed)].map(|(axis, bytes)| {
+            match plan.divides(Divided::Weights) {
+                true => Bytes::new(bytes / divisor(plan, axis) as f64),
+                false => Bytes::new(bytes),
+            }
         })
     }
 }

@@ -40,7 +40,8 @@ impl<'a> Intervals<'a> {
             // Half of what the check from outside allows, so that rounding cannot set the two at odds.
             let tolerance = limit.abs() * TOLERANCE / 2.0;
             let idle_limit = stage.idle_limit.get();
-            let idle_tolerance = if idle_limit.is_finite() { idle_limit.abs() * TOLERANCE / 2.0 } else { 0.0 };
+            let idle_tolerance =
+                if idle_limit.is_finite() { idle_limit.abs() * TOLERANCE / 2.0 } else { 0.0 };
             StageRoom {
                 time,
                 in_flight: stage.in_flight,

@@ -235,7 +235,8 @@ fn a_colocated_loop_is_found_where_a_layout_fits() {
     for (index, offload) in [false, true].into_iter().enumerate() {
         for (name, gib) in [("grpo", 5.0), ("grpo", 7.0), ("ppo", 11.5), ("ppo", 12.0)] {
             let mode = Mode::Colocated { offload };
-            let mut question = RlQuestion { modes: vec![mode], ..question("llama-3.2-1b", "dgx-h100:1", name) };
+            let mut question =
+                RlQuestion { modes: vec![mode], ..question("llama-3.2-1b", "dgx-h100:1", name) };
             if offload {
                 // The GPUs have enough, the host not always.
                 let processors = question.cluster.node.processors.as_mut().unwrap();

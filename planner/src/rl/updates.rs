@@ -244,15 +244,26 @@ impl<'a> Training<'a> {
         if answers.iter().any(|answer| !answer.fit.is_empty()) {
             return Ok(Vec::new());
         }
-        let closest: Vec<Update> = answers.iter().flat_map(|answer| answer.closest.clone()).collect();
-        let least =
-            answers.iter().zip(&self.asked).min_by(|one, other| one.0.short.total_cmp(&other.0.short));
-        match least {
-            Some((answer, asked)) if closest.is_empty() => {
-                self.with_more_memory(*asked, answer.short, &CachedCosts::new(&self.cluster), stop)
-            }
-            _ => Ok(closest),
+        let mut closest: Vec<Update> = answers.iter().flat_map(|answer| answer.closest.clone()).collect();
+        if !closest.is_empty() {
+            return Ok(closest);
         }
+        let mut short: Vec<(f64, Asked)> =
+            answers.iter().zip(&self.asked).map(|(answer, asked)| (answer.short, *asked)).collect();
+        short.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let costs = CachedCosts::new(&self.cluster);
+        // What is short by a bound may be shorter.
+        let mut least = f64::INFINITY;
+        for (short, asked) in short {
+            if short >= least {
+                break;
+            }
+            let (needed, updates) = self.with_more_memory(asked, short, &costs, stop)?;
+            if needed < least {
+                (least, closest) = (needed, updates);
+            }
+        }
+        Ok(closest)
     }
 
     /// No hand-over of the weights that plans of a question give takes less, to one of these engines.
@@ -448,32 +459,38 @@ impl<'a> Training<'a> {
         Ok(answer)
     }
 
-    /// What fits with `short` times the GPUs' memory or a little more, to say what it lacks; or what hosts lack alone.
+    /// What fits with `short` times the memory or a little more, to say what it lacks; and with how many times.
     fn with_more_memory(
         &self,
         asked: Asked,
         mut short: f64,
         costs: &CachedCosts,
         stop: Stop,
-    ) -> Result<Vec<Update>, PlannerError> {
+    ) -> Result<(f64, Vec<Update>), PlannerError> {
         let mut larger = self.cluster.clone();
-        let idle = self.idle.filter(|idle| idle.place != IdlePlace::Host);
         // Where hosts lack memory, the GPUs may have enough.
-        let mut growth = if idle == self.idle { short.max(GROWTH) } else { 1.0 };
+        let mut hosts_alone = self.idle.is_some_and(|idle| idle.place == IdlePlace::Host);
+        let mut times = 1.0;
         for _ in 0..ROUNDS {
             if stop() || !short.is_finite() {
                 break;
             }
-            let memory = &mut larger.node.gpu.memory.value;
-            *memory = *memory * growth;
-            let memory = Memory { idle, ..Memory::of(&larger) };
+            let growth = short.max(GROWTH);
+            times *= growth;
+            if let Some(processors) = &mut larger.node.processors {
+                processors.memory.value = processors.memory.value * growth;
+            }
+            if !hosts_alone {
+                larger.node.gpu.memory.value = larger.node.gpu.memory.value * growth;
+            }
+            hosts_alone = false;
+            let memory = Memory { idle: self.idle, ..Memory::of(&larger) };
             match self.planned(&asked, memory, Effort::Quick, ANY, costs, stop)? {
-                PartAnswer::Plans(plans) => return Ok(self.timed(asked, Bytes::ZERO, plans)),
+                PartAnswer::Plans(plans) => return Ok((times, self.timed(asked, Bytes::ZERO, plans))),
                 PartAnswer::Short(more) => short = more,
             }
-            growth = short.max(GROWTH);
         }
-        Ok(Vec::new())
+        Ok((f64::INFINITY, Vec::new()))
     }
 
     /// The plans on the GPUs as they are, with the samples of a step, as far as they are possible.

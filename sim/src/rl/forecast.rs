@@ -120,8 +120,7 @@ pub fn training_times(plan: &RlPlan) -> Result<TrainingTimes, RlError> {
     let balance = plan.controller.balance_in(plan.mode);
     let forward = |of: &Plan| forward_over(of, &lengths, pack).map_err(RlError::Training);
     let update = |of: &Plan| {
-        let updates =
-            updates(of, &lengths, job.mini_batches, pack, balance).map_err(RlError::Training)?;
+        let updates = updates(of, &lengths, job.mini_batches, pack, balance).map_err(RlError::Training)?;
         Ok::<(Plan, Seconds), RlError>((updates.longest, job.epochs as f64 * updates.time))
     };
     let needs_forward = job.phases().any(|phase| [Phase::OldLogProb, Phase::RefLogProb].contains(&phase));

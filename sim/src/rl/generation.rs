@@ -23,6 +23,8 @@ pub struct Generated {
     pub longest: usize,
     /// Instances.
     pub replicas: usize,
+    /// The number of the one that ends last.
+    pub last: usize,
     /// Memory of the engine's fullest GPU.
     pub memory: MemoryUse,
     /// The most that this GPU held.
@@ -50,16 +52,22 @@ pub fn generate(plan: &RlPlan) -> Result<Generated, ServingError> {
     let replicas = plan.replicas();
     let answers = plan.job.responses.drawn(plan.job.samples());
     let shares = shares(plan, &answers, replicas);
-    let tokens = |share: &&Vec<usize>| share.iter().sum::<usize>();
-    let longest = |share: &&Vec<usize>| share.iter().max().copied().unwrap_or(0);
-    let most = shares.iter().max_by_key(tokens).expect("there is an instance");
-    let tail = shares.iter().max_by_key(longest).expect("there is an instance");
-    let mut slowest = run(plan, most, replicas)?;
-    if !std::ptr::eq(most, tail) {
-        let other = run(plan, tail, replicas)?;
+    let tokens = |instance: &usize| shares[*instance].iter().sum::<usize>();
+    let longest = |instance: &usize| shares[*instance].iter().max().copied().unwrap_or(0);
+    let most = (0..replicas).max_by_key(tokens).expect("there is an instance");
+    let tail = (0..replicas).max_by_key(longest).expect("there is an instance");
+    let mut slowest = run(plan, &shares[most], most)?;
+    if most != tail {
+        let other = run(plan, &shares[tail], tail)?;
         slowest = if other.time > slowest.time { other } else { slowest };
     }
     Ok(Generated { longest: answers.iter().max().copied().unwrap_or(0), ..slowest })
+}
+
+/// The requests of a step to one of the instances, all at once.
+pub fn requests_of(plan: &RlPlan, instance: usize) -> Vec<Request> {
+    let answers = plan.job.responses.drawn(plan.job.samples());
+    requests(plan, &shares(plan, &answers, plan.replicas())[instance])
 }
 
 /// The answers of each instance.
@@ -73,13 +81,17 @@ fn shares(plan: &RlPlan, answers: &[usize], replicas: usize) -> Vec<Vec<usize>> 
     shares
 }
 
-fn run(plan: &RlPlan, answers: &[usize], replicas: usize) -> Result<Generated, ServingError> {
+fn requests(plan: &RlPlan, answers: &[usize]) -> Vec<Request> {
     let request = |(index, answer): (usize, &usize)| {
         let first = index % plan.job.rollouts == 0;
         let cached = if first { 0 } else { plan.job.prompt - 1 };
         Request { cached, ..Request::new(Seconds::ZERO, plan.job.prompt, (*answer).max(1)) }
     };
-    let once: Vec<Request> = answers.iter().enumerate().map(request).collect();
+    answers.iter().enumerate().map(request).collect()
+}
+
+fn run(plan: &RlPlan, answers: &[usize], instance: usize) -> Result<Generated, ServingError> {
+    let once = requests(plan, answers);
     let load = match plan.mode {
         Mode::Async { staleness } => {
             let clients = (once.len() as f64 * (1.0 + staleness)).round().max(1.0) as usize;
@@ -88,8 +100,8 @@ fn run(plan: &RlPlan, answers: &[usize], replicas: usize) -> Result<Generated, S
         _ => Load::Open(once.clone()),
     };
     let model = &plan.actor.model;
-    let mut instance = Instance::new(model, &plan.engine, &plan.generation, &load, None)?;
-    let served = instance.serve(&load)?;
+    let mut engine = Instance::new(model, &plan.engine, &plan.generation, &load, None)?;
+    let served = engine.serve(&load)?;
     let mut ends: Vec<f64> = served.requests.iter().map(|request| request.last.get()).collect();
     ends.sort_by(f64::total_cmp);
     let time = match plan.mode {
@@ -107,8 +119,9 @@ fn run(plan: &RlPlan, answers: &[usize], replicas: usize) -> Result<Generated, S
         running: served.mean_running(),
         preemptions: served.preemptions,
         longest: 0,
-        replicas,
-        memory: instance.memory,
-        held: instance.most_memory(&served),
+        replicas: plan.replicas(),
+        last: instance,
+        memory: engine.memory,
+        held: engine.most_memory(&served),
     })
 }

@@ -76,8 +76,9 @@ impl HostMemory {
     /// Why it does not fit; `None` if it does.
     pub fn fault(&self) -> Option<String> {
         let Self { needs, has } = *self;
-        (needs > has)
-            .then(|| format!("memory of a node's host needs {} of {} for what is offloaded", gib(needs), gib(has)))
+        (needs > has).then(|| {
+            format!("memory of a node's host needs {} of {} for what is offloaded", gib(needs), gib(has))
+        })
     }
 }
 
@@ -187,7 +188,8 @@ impl<'a> Models<'a> {
             phase(self.actor.on(*actor), of_critic.unwrap_or_default())
         };
         let all = self.gpus.iter().map(on);
-        all.reduce(|most, next| if next.total() > most.total() { next } else { most }).expect("a plan has ranks")
+        all.reduce(|most, next| if next.total() > most.total() { next } else { most })
+            .expect("a plan has ranks")
     }
 
     fn reference(&self, actor: OnGpu) -> Bytes {

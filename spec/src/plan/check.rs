@@ -7,6 +7,7 @@ mod model;
 mod tensor;
 
 pub use adapters::adapters_allowed;
+pub(crate) use model::check as check_model;
 
 use super::{Piece, Plan, Recompute, ScheduleChoice};
 use crate::cluster::{self, Fault, Node};

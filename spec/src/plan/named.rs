@@ -1,4 +1,4 @@
-//! A plan's model, cluster and software: each as a full table, as plans are written, or by its name in the catalog,
+//! Model, cluster and software of a plan: each as a full table, as plans are written, or by its name in the catalog,
 //! `cluster = "dgx-a100:2"`, as people write them. An entry of which one thing differs is
 //! `cluster = { base = "dgx-a100:2", calibration = "published" }`.
 
@@ -10,6 +10,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, Visitor,
 };
+use serde::{Serialize, Serializer};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -17,12 +18,15 @@ use std::marker::PhantomData;
 pub(super) const BASE: &str = "base";
 
 /// A type whose values the catalog has by name.
-pub(super) trait Named: DeserializeOwned {
+pub(crate) trait Named: DeserializeOwned + Serialize + PartialEq {
     /// Its kind in messages.
     const WHAT: &'static str;
 
     /// The entry of that name.
     fn named(name: &str) -> Result<Self, SpecError>;
+
+    /// The value's own name.
+    fn name(&self) -> &str;
 
     /// Changes what may differ from the entry; the keys that it knows, for another one.
     fn set(&mut self, _key: &str, _value: String) -> Result<(), &'static str> {
@@ -36,6 +40,10 @@ impl Named for Model {
     fn named(name: &str) -> Result<Self, SpecError> {
         preset(name)
     }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 impl Named for Cluster {
@@ -43,6 +51,10 @@ impl Named for Cluster {
 
     fn named(name: &str) -> Result<Self, SpecError> {
         Cluster::from_name(name)
+    }
+
+    fn name(&self) -> &str {
+        &self.name
     }
 
     fn set(&mut self, key: &str, value: String) -> Result<(), &'static str> {
@@ -62,10 +74,22 @@ impl Named for Stack {
     fn named(name: &str) -> Result<Self, SpecError> {
         Stack::from_name(name)
     }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Writes the name of the catalog's entry that is equal, or else a table.
+pub(crate) fn write<T: Named, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    match T::named(value.name()).is_ok_and(|entry| entry == *value) {
+        true => serializer.serialize_str(value.name()),
+        false => value.serialize(serializer),
+    }
 }
 
 /// Reads a table or a name.
-pub(super) fn read<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+pub(crate) fn read<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     deserializer.deserialize_any(NameOrTable(PhantomData))
 }
 

@@ -8,7 +8,7 @@ use crate::limits::{
 use crate::model::{Attention, Embedding, FeedForward, Latent, Mlp, Model, Position};
 
 /// Whether every size of the model that something is divided by or made of is there.
-pub(super) fn check(model: &Model) -> Result<(), Fault> {
+pub(crate) fn check(model: &Model) -> Result<(), Fault> {
     must_count("model.hidden", model.hidden)?;
     must_count("model.vocab", model.vocab)?;
     let feed_forward = |mlp: &FeedForward| must_count("model.blocks.block.mlp.width", mlp.width);
