@@ -13,7 +13,7 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::rl::{Controller, Mode, Phase, ResponseLengths, RlJob, RlPlan, SyncMethod, algorithm};
 use trainwright_spec::serving::{Engine, ServingPlan};
 use trainwright_spec::stack::Stack;
-use trainwright_spec::units::Seconds;
+use trainwright_spec::units::{Bytes, Seconds};
 
 fn training(model: &str, cluster: &str, mesh: Mesh, microbatches: usize) -> Plan {
     let model = preset(model).unwrap();
@@ -123,6 +123,30 @@ fn a_loop_may_run_out_of_memory_in_its_second_step() {
     let offloaded = rl_forecast(&plan).unwrap();
     assert!(offloaded.faults().is_empty(), "{:?}", offloaded.faults());
     assert!(offloaded.step > forecast.step);
+}
+
+/// 8.03 B parameters on 8 GPUs of a node, 4 tensor ranks: weights of two bytes twice, 32.1 GB, and those of the reference, 32.1 GB;
+/// optimizer state of 12 bytes once, 96.4 GB.
+#[test]
+fn the_host_holds_what_is_offloaded_of_all_its_gpus() {
+    let forecast = |offload: bool, host: Option<f64>| {
+        let actor = training("llama-3-8b", "dgx-h100", Mesh::new(4, 1, 2), 4);
+        let mut plan = plan_of(actor, "dgx-h100", 1, Mode::Colocated { offload }, SyncMethod::Broadcast);
+        match (host, &mut plan.actor.cluster.node.processors) {
+            (Some(bytes), Some(processors)) => processors.memory.value = Bytes::new(bytes),
+            (_, processors) => *processors = None,
+        }
+        plan.controller = Controller::from_name("verl").unwrap();
+        rl_forecast(&plan).unwrap()
+    };
+    let ample = forecast(true, Some(2e12)).host.unwrap();
+    assert!((ample.needs.get() / 160.6e9 - 1.0).abs() < 0.01 && ample.has.get() == 2e12, "{ample:?}");
+    assert!(ample.fault().is_none());
+    let short = forecast(true, Some(100e9));
+    assert_eq!(short.faults().len(), 1, "{:?}", short.faults());
+    assert!(short.faults()[0].starts_with("memory of a node's host needs 1"), "{:?}", short.faults());
+    // Nothing is offloaded, or nobody knows the host.
+    assert_eq!([forecast(false, Some(1e9)).host, forecast(true, None).host], [None, None]);
 }
 
 /// A step never takes less than its longest phase, nor more than all phases in line.

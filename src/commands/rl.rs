@@ -39,18 +39,24 @@ pub fn run(arguments: &RlArguments) -> Result<Outcome, CliError> {
     let answer =
         page::Answer { question: &question, verdict: &verdict, asks_fewest: arguments.fewest, fewest };
     let best = verdict.found.first();
-    if let (Some(folder), Some(best)) = (&arguments.out, best) {
-        write_plans(folder, best)?;
-    }
+    // The files first, so that a reader who closes standard output early does not lose them.
+    let written = match (&arguments.out, best) {
+        (Some(folder), Some(best)) => write_plans(folder, best),
+        _ => Ok(()),
+    };
     output::print(&match (arguments.json, best) {
         (true, _) => json::print(&answer.json()),
-        (false, best) => answer.text() + &next_steps(arguments.out.as_deref(), best),
+        (false, best) => {
+            let out = arguments.out.as_deref().filter(|_| written.is_ok());
+            answer.text() + &next_steps(out, best)
+        }
     })?;
+    written?;
     Ok(if verdict.found.is_empty() { Outcome::NothingFits } else { Outcome::Done })
 }
 
 fn is_taken(folder: &str) -> bool {
-    Path::new(folder).exists() && !Path::new(folder).is_dir()
+    folder == "-" || Path::new(folder).exists() && !Path::new(folder).is_dir()
 }
 
 /// Names of the files with plans.

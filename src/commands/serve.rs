@@ -101,40 +101,62 @@ struct Asked {
     plan: ServingPlan,
 }
 
+/// Who says what a plan is.
+enum Source<'a> {
+    Arguments,
+    /// A file of that name.
+    File(&'a str),
+}
+
+impl Source<'_> {
+    /// The name of a key of the file as that of an argument, where arguments say it.
+    fn name(&self, key: &str) -> String {
+        match self {
+            Source::Arguments => format!("--{}", key.replace('_', "-")),
+            Source::File(_) => key.into(),
+        }
+    }
+
+    fn refuse(&self, key: &str, value: impl ToString, allowed: String) -> CliError {
+        match self {
+            Source::Arguments => refuse(&self.name(key), value, allowed),
+            Source::File(origin) => {
+                let (origin, key, value) = (origin.to_string(), key.to_string(), value.to_string());
+                CliError::of_input(Some("--plan"), SpecError::BadValue { origin, key, value, allowed })
+            }
+        }
+    }
+}
+
 /// What a file says.
 fn of_file(path: &str, arguments: &ServeArguments) -> Result<Asked, CliError> {
     let argument = Some("--plan");
     let refused = |error| CliError::of_input(argument, error);
     let origin = if path == "-" { "standard input" } else { path };
+    let source = Source::File(origin);
     let file = ServingFile::from_toml(&inputs::text(argument, path)?, origin).map_err(refused)?;
     let mut plan = file.plan(origin).map_err(refused)?;
     if let Some(tokens) = arguments.max_tokens {
         plan.engine.batching.max_tokens.value = tokens;
     }
-    let fault = |key: &str, value: String, allowed: String| {
-        let key = key.trim_start_matches('-').replace('-', "_");
-        CliError::of_input(argument, SpecError::BadValue { origin: origin.into(), key, value, allowed })
-    };
     let formats = [
         ("weights", &mut plan.weights),
         ("expert_weights", &mut plan.expert_weights),
         ("cache", &mut plan.cache),
     ];
     for (key, format) in formats {
-        *format = match Operands::parse(format) {
-            Some(known) => known.name.into(),
-            None => {
-                let known = Operands::names().collect::<Vec<_>>().join(", ");
-                return Err(fault(key, format!("`{format}`"), format!("known formats are {known}")));
-            }
-        };
+        let known = Operands::parse(format).ok_or_else(|| {
+            let known = Operands::names().collect::<Vec<_>>().join(", ");
+            source.refuse(key, format!("`{format}`"), format!("known formats are {known}"))
+        })?;
+        *format = known.name.into();
     }
     requests::is_decoder(&file.model.name, &file.model)?;
-    fits_model(&plan, &file.model, &file.cluster, &fault)?;
-    if file.instances.saturating_mul(plan.gpus()) > file.cluster.gpus() {
-        let needed = file.instances.saturating_mul(plan.gpus());
+    fits_model(&plan, &file.model, &file.cluster, &source)?;
+    let needed = file.instances.saturating_mul(plan.gpus());
+    if needed > file.cluster.gpus() {
         let allowed = format!("they need {needed} GPUs, the cluster has {}", file.cluster.gpus());
-        return Err(fault("instances", file.instances.to_string(), allowed));
+        return Err(source.refuse("instances", file.instances, allowed));
     }
     Ok(Asked { name: file.model.name.clone(), model: file.model, cluster: file.cluster, plan })
 }
@@ -164,51 +186,40 @@ fn of_arguments(arguments: &ServeArguments) -> Result<Asked, CliError> {
         cache: arguments.cache.name.into(),
         log_probs: false,
     };
-    fits_model(&plan, &model, &cluster, &|key, value, allowed| refuse(key, value, allowed))?;
+    fits_model(&plan, &model, &cluster, &Source::Arguments)?;
     Ok(Asked { name, model, cluster, plan })
 }
 
 /// Whether the ranks of an instance suit the model and the cluster.
-///
-/// # Errors
-/// What `fault` makes of an argument, its value, and what is allowed.
-fn fits_model(
-    plan: &ServingPlan,
-    model: &Model,
-    cluster: &Cluster,
-    fault: &dyn Fn(&'static str, String, String) -> CliError,
-) -> Result<(), CliError> {
+fn fits_model(plan: &ServingPlan, model: &Model, cluster: &Cluster, source: &Source) -> Result<(), CliError> {
     if plan.pipeline > model.layers() {
         let allowed = format!("the model has {} blocks", model.layers());
-        return Err(fault("--pipeline", plan.pipeline.to_string(), allowed));
+        return Err(source.refuse("pipeline", plan.pipeline, allowed));
     }
     let gpus = plan.tensor.saturating_mul(plan.pipeline).saturating_mul(plan.attention_data);
     if gpus > cluster.gpus() {
-        let degrees = [
-            ("--tensor", plan.tensor),
-            ("--pipeline", plan.pipeline),
-            ("--attention-data", plan.attention_data),
-        ];
-        let (name, degree) = degrees.into_iter().rev().max_by_key(|(_, degree)| *degree).expect("three");
+        let degrees =
+            [("tensor", plan.tensor), ("pipeline", plan.pipeline), ("attention_data", plan.attention_data)];
+        let (key, degree) = degrees.into_iter().rev().max_by_key(|(_, degree)| *degree).expect("three");
         let others: Vec<String> = degrees
             .iter()
-            .filter(|(other, _)| *other != name)
-            .map(|(other, _)| format!("`{other}`"))
+            .filter(|(other, _)| *other != key)
+            .map(|(other, _)| format!("`{}`", source.name(other)))
             .collect();
         let allowed =
             format!("with {} it needs {gpus} GPUs, the cluster has {}", others.join(" and "), cluster.gpus());
-        return Err(fault(name, degree.to_string(), allowed));
+        return Err(source.refuse(key, degree, allowed));
     }
     if !plan.engine.uneven_heads && !model.shares_heads(plan.tensor) {
-        return Err(fault("--tensor", plan.tensor.to_string(), shared_heads(model)));
+        return Err(source.refuse("tensor", plan.tensor, shared_heads(model)));
     }
     if plan.expert > 1 && model.fewest_experts().is_none() {
-        return Err(fault("--expert", plan.expert.to_string(), format!("{} has no experts", model.name)));
+        return Err(source.refuse("expert", plan.expert, format!("{} has no experts", model.name)));
     }
     let ranks = plan.ranks_of_stage();
     if !ranks.is_multiple_of(plan.expert) {
         let allowed = format!("it must divide the {ranks} ranks of a stage");
-        return Err(fault("--expert", plan.expert.to_string(), allowed));
+        return Err(source.refuse("expert", plan.expert, allowed));
     }
     Ok(())
 }

@@ -45,6 +45,86 @@ fn what_does_not_fit_has_reasons() {
     assert!(fewest["fewest_gpus"].is_null());
 }
 
+/// `simulate` of the training plan shows an update, but for joined ops, and `serve` of the other the generation, to the digit.
+#[test]
+fn plans_are_files_that_other_commands_take() {
+    let folder = Folder::new();
+    let time = |plan: &Value, name: &str| {
+        let phase = plan["phases"].as_array().unwrap().iter().find(|phase| phase["phase"] == name).unwrap();
+        phase["time_s"].as_f64().unwrap() - phase["host_copies_s"].as_f64().unwrap()
+    };
+    let check = |more: &str, updates: f64, has_critic: bool| {
+        let best = json(&folder, &format!("{QUESTION} {more} --out plans"), 0)["plans"][0].clone();
+        let simulated = json(&folder, "simulate plans/training.toml", 0);
+        let step = simulated["forecast"]["step_time_s"].as_f64().unwrap();
+        let update = time(&best, "actor update");
+        // The search joins consecutive ops, `simulate` does not.
+        assert!((update / (updates * step) - 1.0).abs() < 2e-3, "{more}: {update} of {updates} × {step}");
+        let served = json(&folder, "serve --plan plans/generation.toml --trace plans/requests.csv", 0);
+        assert_eq!(served["duration_s"].as_f64().unwrap(), time(&best, "generation"), "{more}");
+        assert_eq!(folder.path("plans/critic.toml").exists(), has_critic, "{more}");
+        if has_critic {
+            assert_eq!(folder.read("plans/critic.toml"), folder.read("plans/training.toml"), "{more}");
+        }
+        assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 1, "{more}: no temporary folder");
+    };
+    check("--mode colocated --algorithm ppo", 1.0, true);
+    // The critic's plan of before goes. Every rank has as many microbatches in both updates of both epochs.
+    check("--mode one-step-off --mini-batches 2 --epochs 2", 4.0, false);
+    check("--mode disaggregated", 1.0, false);
+    let ran = folder.run(&format!("{QUESTION} --mode async --out plans"));
+    assert!(ran.code == 0 && !folder.path("plans/requests.csv").exists(), "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains("`trainwright simulate plans/training.toml` shows an update"),
+        "{}",
+        ran.stdout
+    );
+
+    // What is in the way is said before the search.
+    folder.write("file", "");
+    let ran = folder.run(&format!("{QUESTION} --out file"));
+    assert_eq!(
+        (ran.code, ran.stderr.as_str()),
+        (2, "error: `--out` is file; a folder, or the name of a new one\n")
+    );
+    let nothing = "rl --model llama-3-70b --cluster rtx-4090 --prompts 8 --rollouts 4 --response 512";
+    let ran = folder.run(&format!("{nothing} --out none"));
+    assert!(ran.code == 3 && !folder.path("none").exists(), "{}", ran.stdout);
+}
+
+#[test]
+fn a_serving_plan_in_a_file_is_checked_as_arguments_are() {
+    let folder = Folder::new();
+    let file = "instances = 1\nengine = \"vllm-v1\"\nmemory_share = 0.9\ntensor = 4\nweights = \"bf16\"\n\
+                expert_weights = \"bf16\"\ncache = \"fp8\"\ncluster = \"dgx-h100\"\nmodel = \"llama-3-8b\"\n";
+    folder.write("plan.toml", file);
+    let of_file = json(&folder, "serve --plan plan.toml --batch 4", 0);
+    let arguments = "serve --model llama-3-8b --cluster dgx-h100 --tensor 4 --cache fp8 --batch 4";
+    assert_eq!(of_file, json(&folder, arguments, 0));
+    folder.write("plan.toml", &file.replace("0.9", "0.5"));
+    let cache = |answer: &Value| answer["kv_capacity_tokens"].as_u64().unwrap();
+    assert!(cache(&of_file) > cache(&json(&folder, "serve --plan plan.toml --batch 4", 0)));
+    let check = |from: &str, to: &str, expected: &str| {
+        folder.write("plan.toml", &file.replace(from, to));
+        let ran = folder.run("serve --plan plan.toml --batch 4");
+        assert_eq!(ran.code, 2, "{}", ran.stdout);
+        assert!(ran.stderr.contains(expected) && ran.stderr.lines().count() == 1, "{}", ran.stderr);
+    };
+    check("tensor = 4", "tensor = 3", "plan.toml: `tensor` is 3; ranks have the same number of heads");
+    check(
+        "tensor = 4",
+        "tensor = 16",
+        "with `pipeline` and `attention_data` it needs 16 GPUs, the cluster has 8",
+    );
+    check("tensor = 4", "tensor = 4\nexpert = 2", "plan.toml: `expert` is 2; llama-3-8b has no experts");
+    check("instances = 1", "instances = 3", "`instances` is 3; they need 12 GPUs, the cluster has 8");
+    check("\"fp8\"", "\"fp7\"", "`cache` is `fp7`; known formats are bfloat16");
+    check("llama-3-8b", "llama-3-8", "unknown model `llama-3-8`");
+    check("0.9", "0.0", "`memory_share` is 0; it should be above 0");
+    let ran = folder.run("serve --plan plan.toml --tensor 2 --batch 4");
+    assert!(ran.code == 2 && ran.stderr.contains("--tensor"), "{}", ran.stderr);
+}
+
 #[test]
 fn bad_input_is_one_line() {
     let folder = Folder::new();

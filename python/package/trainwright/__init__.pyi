@@ -960,6 +960,10 @@ class RlAnswer_plans_phases(Record):
     host_copies_s: float
     transfers_s: float
 
+class RlAnswer_plans_host_memory(Record):
+    bytes: float
+    limit_bytes: float
+
 class RlAnswer_plans_memory(Record):
     phase: str
     first_step_bytes: float
@@ -1018,6 +1022,7 @@ class RlAnswer_plans(Record):
     instances: int
     longest_response_tokens: int
     phases: list[RlAnswer_plans_phases]
+    host_memory: None | RlAnswer_plans_host_memory  # not always there
     memory: list[RlAnswer_plans_memory]
     training: RlAnswer_plans_training
 
@@ -1329,8 +1334,9 @@ def kernel(
 ) -> KernelAnswer: ...
 def serve(
     *,
-    model: _One,
-    cluster: _One,
+    plan: _One | None = ...,
+    model: _One | None = ...,
+    cluster: _One | None = ...,
     engine: _One | None = ...,
     tensor: _One | None = ...,
     pipeline: _One | None = ...,
@@ -1446,6 +1452,7 @@ def rl(
     fewest: bool | None = ...,
     within: _One | None = ...,
     time_limit: _One | None = ...,
+    out: _One | None = ...,
     threads: int | None = None,
     progress: _Progress = None,
 ) -> RlAnswer: ...

@@ -21,7 +21,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::text::{read, read_csv};
 use trainwright_spec::schedule::{Custom, PipelineShape, Schedule};
-use trainwright_spec::serving::ServingRanges;
+use trainwright_spec::serving::{Engine, ServingFile, ServingPlan, ServingRanges};
 use trainwright_spec::stack::Stack;
 
 pub fn targets() -> Vec<Target> {
@@ -44,6 +44,13 @@ pub fn targets() -> Vec<Target> {
         ),
         of_text("schedule-text", schedule_texts, TEXT, &[], |text| fate(read(text, "f"))),
         of_text("library", || some("libraries"), TOML, &[], |text| fate(Library::from_toml(text, "f"))),
+        of_text(
+            "serving-plan",
+            || vec![serving_plan()],
+            TOML,
+            &["instances", "memory_share"],
+            |text| fate(ServingFile::from_toml(text, "f").and_then(|file| file.plan("f"))),
+        ),
         of_text("serving-ranges", ranges, TOML, &[], |text| fate(ServingRanges::from_toml(text, "f"))),
     ]
 }
@@ -127,6 +134,13 @@ fn plan(text: &str) -> Result<(), String> {
         "written and read"
     );
     go_on(&plan)
+}
+
+/// On a part of a node, so that the cluster is a table.
+fn serving_plan() -> String {
+    let plan = ServingPlan::new(Engine::from_name("vllm-v1").unwrap()).with_tensor(2);
+    let cluster = Cluster::from_name("dgx-a100").unwrap().with_fewer_gpus(4).unwrap();
+    ServingFile::new(2, &plan, &files::plan().model, &cluster).to_toml()
 }
 
 fn clusters() -> Vec<String> {
