@@ -146,7 +146,7 @@ fn the_host_holds_what_is_offloaded_of_all_its_gpus() {
     assert_eq!(short.faults().len(), 1, "{:?}", short.faults());
     assert!(short.faults()[0].starts_with("memory of a node's host needs 1"), "{:?}", short.faults());
     // Nothing is offloaded, or nobody knows the host.
-    assert_eq!([forecast(false, Some(1e9)).host, forecast(true, None).host], [None, None]);
+    assert_eq!([forecast(false, Some(2e9)).host, forecast(true, None).host], [None, None]);
 }
 
 /// A step never takes less than its longest phase, nor more than all phases in line.
