@@ -19,4 +19,4 @@ pub(crate) use best_stages::certain_shortage;
 pub(crate) use best_stages::{MemoryLimits, Staged, stage};
 pub(crate) use neighbours::{every_split, moved, neighbours, relieved, second_neighbours};
 pub(crate) use rank_memory::RankMemoryUse;
-pub(crate) use rounded::{recomputed_to_fit, rounded};
+pub(crate) use rounded::{filled_from_behind, recomputed_to_fit, rounded};

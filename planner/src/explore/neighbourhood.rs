@@ -17,12 +17,13 @@ use crate::candidate::Candidate;
 use crate::cost::enough_microbatches;
 use crate::space::recompute_choices;
 use crate::stages::{
-    MemoryLimits, every_split, moved, neighbours, recomputed_to_fit, relieved, rounded, second_neighbours,
+    MemoryLimits, every_split, filled_from_behind, moved, neighbours, recomputed_to_fit, relieved, rounded,
+    second_neighbours,
 };
 use crate::verdict::PlannerError;
 use rayon::prelude::*;
 use trainwright_sim::{Stop, step_time_for_ranking_until};
-use trainwright_spec::plan::{Plan, StageBlocks};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::units::{Picoseconds, Seconds};
 
 /// How many plans are improved side by side before times are compared. Fixed, so that the answer does not depend on the number of
@@ -287,6 +288,26 @@ impl SearchSpace<'_> {
         recomputed_to_fit(&walk.memory, Plan { stages, ..walk.plan.clone() }, most)
     }
 
+    /// A plan of the walk's candidate whose first stages are short and whose others have the same number of blocks, as few as that takes,
+    /// where the head counts as blocks: with short stages first, the pipeline fills fast. Blocks are recomputed as those of the walk's
+    /// plan are in the mean. `None` if there is none that fits.
+    fn filled_from_behind(&self, walk: &Walk) -> Option<Plan> {
+        let question = self.question();
+        let (options, blocks) = (recompute_choices(question), question.model.layers());
+        let head = question.model.head_in_blocks(question.job.sequence);
+        let count = |option: &Recompute| {
+            let choices = walk.plan.stages.iter().flat_map(|stage| &stage.0);
+            choices.filter(|choice| *choice == option).count()
+        };
+        let shares: Vec<f64> = options.iter().map(|option| count(option) as f64 / blocks as f64).collect();
+        let of_stage = |length: usize| shares.iter().map(|share| share * length as f64).collect();
+        let lengths = filled_from_behind(walk.plan.stages.len(), blocks, head);
+        let parts: Vec<Vec<f64>> = lengths.into_iter().map(of_stage).collect();
+        let stages = rounded(&parts, &options, blocks);
+        let most = *options.iter().min().expect("there is a choice");
+        recomputed_to_fit(&walk.memory, Plan { stages, ..walk.plan.clone() }, most)
+    }
+
     /// How many passes are simulated to rank a plan of the candidate.
     fn simulated_passes(&self, candidate: &Candidate) -> usize {
         let shape = candidate.shape(self.question().job.global_batch);
@@ -331,7 +352,8 @@ impl SearchSpace<'_> {
                 Reach::InOrder => {
                     let least = if out_of_time() { None } else { self.least_in_order(walk) };
                     work += PROGRAM;
-                    let begins = [Some(walk.plan.clone()), least].into_iter().flatten();
+                    let filled = if out_of_time() { None } else { self.filled_from_behind(walk) };
+                    let begins = [Some(walk.plan.clone()), least, filled].into_iter().flatten();
                     let ends = begins.map(|begin| self.in_order(walk.candidate, begin, out_of_time));
                     let ends: Vec<(Plan, Seconds, usize)> = ends.collect();
                     let looks = ends.iter().map(|(.., looks)| looks).sum();

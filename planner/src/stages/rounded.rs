@@ -58,9 +58,41 @@ pub(crate) fn recomputed_to_fit(limits: &MemoryLimits, mut plan: Plan, most: Rec
     None
 }
 
+/// How many of `blocks` each stage has if the last ones have equally many, as few as that takes, where the head counts as `head` blocks
+/// of the last; the first has what is left, and stages between the ends one or more. There are `stages`, two or more, and no more
+/// between the ends than blocks.
+pub(crate) fn filled_from_behind(stages: usize, blocks: usize, head: f64) -> Vec<usize> {
+    let most = ((blocks as f64 + head) / stages as f64).ceil();
+    let mut lengths = vec![0; stages];
+    let mut left = blocks;
+    for stage in (1..stages).rev() {
+        let room = if stage + 1 == stages { (most - head).max(0.0) as usize } else { most as usize };
+        lengths[stage] = room.min(left - (stage - 1));
+        left -= lengths[stage];
+    }
+    lengths[0] = left;
+    lengths
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn late_stages_are_full_and_the_first_have_the_rest() {
+        // LLaMA 3 8B has 32 blocks and a head of 2.4: in ten stages 4 at most, of which the last has room for one.
+        assert_eq!(filled_from_behind(10, 32, 2.4), [0, 3, 4, 4, 4, 4, 4, 4, 4, 1]);
+        assert_eq!(filled_from_behind(16, 32, 2.4), [0, 1, 1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3, 0]);
+        for stages in 2..12 {
+            for blocks in (stages - 2).max(1)..40 {
+                for head in [0.0, 0.3, 2.0, 50.0] {
+                    let lengths = filled_from_behind(stages, blocks, head);
+                    assert_eq!(lengths.iter().sum::<usize>(), blocks);
+                    assert!(lengths[1..stages - 1].iter().all(|length| *length > 0), "{lengths:?}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn stages_are_as_near_as_whole_blocks_can_be_and_recompute_no_less() {
