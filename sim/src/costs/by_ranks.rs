@@ -249,4 +249,21 @@ mod tests {
         // The bucket is empty then: 300 take 3 s. In a pause of 100 s it becomes full, and never more than that.
         assert_eq!([held(300.0, 0.0), held(0.0, 100.0), held(1500.0, 0.0)], [3.0, 0.0, 5.0]);
     }
+
+    #[test]
+    fn a_shaper_fills_while_members_add() {
+        let cluster = Cluster::from_name("dgx-a100:2").unwrap();
+        let mut placement = Placement::new(&[0, 8], &cluster);
+        let between = Link { bandwidth: BytesPerSecond::new(10.0), latency: Seconds::new(1.0) };
+        placement.between = Some(between);
+        // Two steps of 1001 bytes. The first goes through at once: 1 s + 2 s + 2 s of adding, in which 50 bytes come to the
+        // 499 that are left of 1500. The second waits for the other 452 for 45.2 s, and 1 s.
+        let time = collective_time(
+            CollectiveKind::AllReduce,
+            Bytes::new(2002.0),
+            &placement,
+            (&steps(), Bytes::new(1500.0)),
+        );
+        assert!((time.get() - 51.2).abs() < 1e-9, "{time}");
+    }
 }

@@ -292,11 +292,7 @@ fn collective_traffic(
     if placement.ranks <= 1 || bytes == Bytes::ZERO {
         return Traffic::default();
     }
-    let rounds = match kind {
-        CollectiveKind::AllReduce => 2.0,
-        CollectiveKind::Barrier => 0.0,
-        _ => 1.0,
-    };
+    let rounds = if kind == CollectiveKind::AllReduce { 2.0 } else { 1.0 };
     let gpu = &node.gpu;
     let channels = gpu.communication.as_ref().map_or(0, |communication| {
         let most = communication.channels.value;

@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod choice;
+mod loads;
 mod messages;
 mod placement;
 
