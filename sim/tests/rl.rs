@@ -1,8 +1,9 @@
 //! Phases of loops: forward passes against training, hand-overs of weights against printed times, memory of the second step.
 
 use trainwright_lower::lower_forward;
+use trainwright_lower::memory::{RankMemory, plan_memory};
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_sim::rl::{forward_time, rl_forecast, sync_time};
+use trainwright_sim::rl::{PhaseMemory, forward_time, rl_forecast, sync_time, training_memory};
 use trainwright_sim::{hardware_flops, quick_forecast, step_time};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
@@ -102,6 +103,30 @@ fn hand_overs_are_near_what_is_printed() {
     let small = sync_time(&plan_of(actor, "dgx-h100:2", 2, Mode::OneStepOff, SyncMethod::Reshard));
     println!("Qwen3-30B-A3B: {:.2} s", small.get());
     assert!((0.6..2.0).contains(&small.get()), "{small:?}");
+}
+
+/// A critic of the actor's size needs what the actor needs. With all else on the host an update needs what training alone does;
+/// without, the other's state as well.
+#[test]
+fn a_critic_of_the_actors_size_needs_what_the_actor_needs() {
+    let actor = training("llama-3-8b", "dgx-h100", Mesh::new(4, 1, 2), 4);
+    let alone = plan_memory(&actor).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+    let mut plan =
+        plan_of(actor.clone(), "dgx-h100", 1, Mode::Colocated { offload: true }, SyncMethod::Broadcast);
+    plan.job.algorithm = algorithm("ppo").unwrap();
+    for (offload, models) in [(true, 1.0), (false, 2.0)] {
+        plan.mode = Mode::Colocated { offload };
+        let memory = training_memory(&plan, &actor, Some(&actor));
+        let of = |phase: Phase| memory.iter().find(|memory| memory.phase == phase).expect("PPO has it");
+        let parts = |of: &PhaseMemory| [of.state, of.moments, of.others, of.working];
+        assert_eq!(parts(of(Phase::ActorUpdate)), parts(of(Phase::CriticUpdate)));
+        assert_eq!(parts(of(Phase::OldLogProb)), parts(of(Phase::Values)));
+        let update = of(Phase::ActorUpdate);
+        let of_one = update.state / models;
+        assert!((of_one + update.working - alone).get().abs() < 1.0, "{update:?}: {alone}");
+        // 4 B of fp32 weights and 8 of moments a parameter on two data ranks, beside 2 B and 4 of weights and gradients.
+        assert!((update.moments / update.state - 4.0 / 12.0).abs() < 1e-3, "{update:?}");
+    }
 }
 
 /// The engine fits beside weights and gradients, but not beside the moments that the first update makes.

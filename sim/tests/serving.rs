@@ -36,6 +36,35 @@ fn a_tokens_cache_is_what_its_closed_form_says() {
     assert!((capacity / 41_408.0 - 1.0).abs() < 0.15, "{capacity}");
 }
 
+/// Beside what is always there a step has 4 B of logits for each sequence and entry, and 2 B an element of the widest activations
+/// of each token: the residual stream twice, and what goes into a feed-forward layer's products and comes out.
+#[test]
+fn a_steps_memory_is_what_its_closed_form_says() {
+    let check = |model: &str, [tensor, pipeline]: [usize; 2], vocabulary: f64, elements: f64| {
+        let (model, cluster, mut plan) = setup(model, "dgx-h100", "vllm-v1", tensor);
+        plan.pipeline = pipeline;
+        let working = |tokens, sequences| memory(&model, &plan, &cluster, tokens, sequences).unwrap().working;
+        let step = (working(2048, 16) - working(0, 0)).get();
+        assert_eq!(step, 16.0 * 4.0 * vocabulary + 2048.0 * 2.0 * elements);
+    };
+    // Gate, input and product of half of 14,336 columns beside twice 4,096.
+    check("llama-3-8b", [2, 2], 128_256.0, 3.0 * 7_168.0 + 8_192.0);
+    // Two experts, of a quarter of 14,336 columns and a copy of the token each.
+    check("mixtral-8x7b", [4, 1], 32_000.0, 2.0 * (3.0 * 3_584.0 + 4_096.0) + 8_192.0);
+}
+
+#[test]
+fn a_stage_keeps_its_blocks_part_of_the_cache() {
+    for (model, token, sequence) in [("llama-3-8b", true, false), ("qwen3-next-80b-a3b", true, true)] {
+        let (model, cluster, mut plan) = setup(model, "dgx-h100", "vllm-v1", 2);
+        let whole = memory(&model, &plan, &cluster, 2048, 1).unwrap();
+        plan.pipeline = 2;
+        let half = memory(&model, &plan, &cluster, 2048, 1).unwrap();
+        assert_eq!((whole.token > Bytes::ZERO, whole.sequence > Bytes::ZERO), (token, sequence));
+        assert_eq!((half.token, half.sequence), (whole.token / 2.0, whole.sequence / 2.0));
+    }
+}
+
 #[test]
 fn a_state_takes_the_same_memory_whatever_the_length() {
     // Qwen3-Next on 4 GPUs: 36 blocks with 8 states of 128 x 128 x 4 B and 3 tokens of 2 x 512 + 1024 channels x 2 B on each; the

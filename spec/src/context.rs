@@ -441,6 +441,23 @@ mod tests {
         }
     }
 
+    /// A ring of three, of which each rank has n elements of keys and values, and q of queries: beside its own a rank holds the
+    /// neighbour's that it uses, the next one's that come, and what it adds up. In backward that are gradients of queries, and of
+    /// keys and values twice: those that go and those that come.
+    #[test]
+    fn a_ring_holds_what_it_uses_and_what_comes() {
+        let layer = SharedAttention { ranks: 3, sequence: 1026, mask: Mask::Full, ..LAYER };
+        let ring = CONTEXT_SCHEMES.iter().find(|scheme| scheme.name() == "ring").unwrap();
+        let held = |steps: Vec<Step>| -> Vec<usize> {
+            let of = |step: &Step| if let Step::Attend(tile) = step { Some(tile.held) } else { None };
+            steps.iter().filter_map(of).collect()
+        };
+        // 2 sequences of 342 tokens, with 16 heads of queries and 4 of keys and values, of 8.
+        let (n, q) = (2 * 342 * (4 + 4) * 8, 2 * 342 * 16 * 8);
+        assert_eq!(held(ring.forward(&layer)), [n, 2 * n + q, n + q]);
+        assert_eq!(held(ring.backward(&layer)), [n, 2 * n + q + 2 * n, n + q + 2 * n]);
+    }
+
     #[test]
     fn every_position_is_on_one_rank() {
         let check = |name: &str, inner: usize, rank: usize, expected: &[Range<usize>]| {

@@ -303,3 +303,38 @@ fn in_grid(grid: &TensorGrid, weight: &Weight, blocks: usize) -> u64 {
     let parts = if weight.is_vector() { grid.rows } else { blocks };
     weight.elements.div_ceil(parts as u64).saturating_mul(weight.copies)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 64 × 32 numbers by 32 × 16 on a grid of two rows.
+    fn layer(input: Input) -> Linear {
+        Linear { tokens: 64, inner: 32, outer: 16, role: Role::Column(input) }
+    }
+
+    fn steps(scheme: &str, ranks: usize, depth: usize, overlap: Overlap, input: Input) -> LinearSteps {
+        let grid = TensorGrid { ranks, rows: 2, depth, between: Between::Whole, overlap };
+        tensor_scheme(scheme).unwrap().linear(&grid, &layer(input))
+    }
+
+    /// A product holds a block of X, 32 × 16, and one of W, 16 × 8; those of the next one as well, if they travel meanwhile.
+    #[test]
+    fn blocks_that_travel_beside_a_product_have_a_second_buffer() {
+        for (overlap, expected) in [(Overlap::Waited, 512 + 128), (Overlap::Overlapped, 2 * (512 + 128))] {
+            let forward = steps("2d", 4, 1, overlap, Input::Region).forward;
+            let held = forward.iter().filter_map(|step| match step {
+                LayerStep::Product { size, held } => Some((*size, *held)),
+                _ => None,
+            });
+            assert_eq!(held.collect::<Vec<_>>(), [([32, 8, 16], expected); 2], "{overlap:?}");
+        }
+    }
+
+    /// What a rank has gathered in forward: 32 × 16 of X, unless an earlier product keeps it, and 16 × 8 of W.
+    #[test]
+    fn a_cube_keeps_what_it_has_gathered() {
+        let kept = |input| steps("3d", 8, 2, Overlap::Waited, input).kept;
+        assert_eq!((kept(Input::Region), kept(Input::Shared)), (512 + 128, 128));
+    }
+}

@@ -104,11 +104,12 @@ fn jobs_end_in_their_order_and_a_second_call_starts_nothing() {
     assert!(folder.read("both.svg").contains("sweep-1"));
 }
 
-/// Waits until something is so.
-fn wait_until(what: &str, is: impl Fn() -> bool) {
+/// Waits until something is so while a fleet runs: before its first job it times steps of all plans, minutes on a busy machine.
+fn wait_until(fleet: &mut Child, what: &str, is: impl Fn() -> bool) {
     let began = Instant::now();
     while !is() {
-        assert!(began.elapsed() < Duration::from_secs(120), "{what}");
+        assert!(fleet.try_wait().unwrap().is_none(), "{what}: the fleet has ended");
+        assert!(began.elapsed() < Duration::from_secs(1200), "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -139,7 +140,7 @@ fn whatever_is_killed_all_jobs_end_with_the_weights_of_undisturbed_runs() {
     ));
     let mut random = Random(11);
     let mut fleet = begun(&folder);
-    wait_until("no job began", || {
+    wait_until(&mut fleet, "no job began", || {
         std::fs::read_to_string(folder.path("out/log.csv")).is_ok_and(|log| log.contains("start"))
     });
     let mut done = 0;
@@ -184,8 +185,8 @@ fn a_signal_stops_all_jobs_with_checkpoints_and_the_same_command_goes_on() {
     let jobs = |steps: usize| format!("steps = {steps}\nmax_gpus = 1\n[[job]]\nname = \"a\"\ncopies = 2\n");
     // More than they do before the signal.
     let folder = prepared(&jobs(1_000_000));
-    let fleet = begun(&folder);
-    wait_until("no job began", || {
+    let mut fleet = begun(&folder);
+    wait_until(&mut fleet, "no job began", || {
         processes(&folder).len() > 1 && folder.read("out/log.csv").contains("start")
     });
     let other = folder.run(COMMAND);
@@ -194,7 +195,7 @@ fn a_signal_stops_all_jobs_with_checkpoints_and_the_same_command_goes_on() {
         other.stderr.starts_with("error: --out: out: process ") && other.stderr.lines().count() == 1,
         "{other:?}"
     );
-    wait_until("no job saved", || !names(&folder, "out/a-1/checkpoints").is_empty());
+    wait_until(&mut fleet, "no job saved", || !names(&folder, "out/a-1/checkpoints").is_empty());
     signal(&fleet, "-INT");
     let ran = ended(fleet);
     assert_eq!(ran.code, 130, "{ran:?}");

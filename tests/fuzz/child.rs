@@ -21,7 +21,7 @@ const STACK: usize = 8 << 20;
 const SLOW: u128 = 2000;
 
 /// Bytes of an input at most: lines that are doubled twice a thousand times say nothing new.
-const LONGEST: usize = 1 << 20;
+pub const LONGEST: usize = 1 << 20;
 
 /// Where the last panic was, and what it said.
 static PANIC: Mutex<Option<(String, String)>> = Mutex::new(None);

@@ -15,11 +15,13 @@ fn transpose(x: &[f64], columns: usize) -> Vec<f64> {
 
 #[test]
 fn all_forms_are_what_three_loops_give() {
-    for (seed, size @ [m, n, k]) in
-        [[1, 1, 1], [3, 5, 7], [17, 33, 65], [70, 130, 64], [1, 64, 300]].into_iter().enumerate()
-    {
+    let sizes = [[1, 1, 1], [3, 5, 7], [1, 64, 30], [17, 33, 65], [70, 130, 64], [1, 64, 300]];
+    // Miri interprets some thousand additions a second.
+    let sizes = if cfg!(miri) { &sizes[..3] } else { &sizes[..] };
+    for (seed, size) in sizes.iter().enumerate() {
+        let [m, n, k] = *size;
         let (a, b) = (random(seed as u64, m * k), random(seed as u64 + 99, k * n));
-        let expected = loops(&a, &b, size);
+        let expected = loops(&a, &b, *size);
         let (a_turned, b_turned) = (transpose(&a, k), transpose(&b, n));
         for threads in [Threads::ONE, Threads::new(2)] {
             let forms = [

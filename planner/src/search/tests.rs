@@ -107,6 +107,33 @@ fn no_plan_beats_its_bounds() {
     }
 }
 
+/// On one GPU that keeps all of its state nothing overlaps and nothing waits: the bound is the time, but for rounding.
+#[test]
+fn the_bound_of_one_gpu_is_its_time() {
+    let alone = |mut question: Question| {
+        question.cluster.node.gpus.value = 1;
+        question.cluster.nodes = 1;
+        question
+    };
+    for (name, question) in [
+        ("gpt2", question("gpt2", 12, "dgx-a100:1", 79.0, [1024, 8], "megatron-core")),
+        ("llama-3-8b", question("llama-3-8b", 4, "dgx-h100:1", 79.0, [2048, 4], "pytorch-eager")),
+    ] {
+        let question = alone(question);
+        let space = SearchSpace::new(&question).unwrap();
+        let mut compared = 0;
+        for seen in solve_everything(&space) {
+            let Trial::Simulated { plan, expected, .. } = &seen.trial else { continue };
+            if plan.offload.is_none() && plan.stages[0].0.iter().all(|choice| *choice == Recompute::None) {
+                let above = Seconds::from(*expected) / seen.bound - 1.0;
+                assert!(above < 2e-6, "{name}: {:?} is {above} above its bound", seen.candidate);
+                compared += 1;
+            }
+        }
+        assert!(compared > 0, "{name}");
+    }
+}
+
 /// Nodes that hold just what a plan offloads are never excluded before its stages are known; those with half of it mostly are.
 #[test]
 fn no_plan_that_fits_beside_the_gpus_is_excluded() {

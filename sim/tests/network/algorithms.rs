@@ -44,6 +44,27 @@ fn a_ring_by_hand() {
     check(AllGather, 40.0, &[0, 8], 8000.0 + CROSSING + 40.0);
 }
 
+/// What NCCL expects of a ring: between nodes no step inside is shorter than three times its overhead of 1 µs with Simple, and it
+/// counts one crossing on two nodes.
+#[test]
+fn an_expected_ring_by_hand() {
+    let mut cluster = four_nodes();
+    cluster.node.nics.as_mut().unwrap().reported_latency = Some(sourced(Seconds::new(10e-6)));
+    let check = |kind: CollectiveKind, megabytes: f64, ranks: std::ops::Range<usize>, expected: f64| {
+        let placement = Placement::new(&ranks.clone().collect::<Vec<_>>(), &cluster);
+        let time = Ring.expected(&call(kind, megabytes, Protocol::Simple), &placement).unwrap();
+        close(time, expected, &format!("{kind:?} {megabytes} MB {ranks:?}"));
+    };
+    // One node: 3 steps of 1 µs and 300 µs; an all-reduce does it twice.
+    check(AllGather, 40.0, 0..4, START + 303.0);
+    check(AllReduce, 40.0, 0..4, START + 606.0);
+    // Two nodes: 6 steps of 3 µs, one crossing of 14 µs and twice the 10 that the NICs report, 875 µs of bytes.
+    check(AllGather, 40.0, 0..8, START + 18.0 + CROSSING + 875.0);
+    // An all-reduce counts all but the bytes 1.4 times on Ampere, if it is not of a few bytes.
+    check(AllReduce, 40.0, 0..8, 1.4 * (START + 36.0 + 2.0 * CROSSING) + 1750.0);
+    check(AllReduce, 0.0, 0..8, START + 36.0 + 2.0 * CROSSING);
+}
+
 /// NICs over which the steps of a ring follow each other no faster than every 25 µs.
 #[test]
 fn a_ring_with_a_gap_by_hand() {

@@ -41,8 +41,7 @@ fn a_collective_takes_the_links_that_its_bytes_go_through() {
     let cluster = with_channels();
     let check = |kind: CollectiveKind, ranks: &[usize], expected: [f64; 4]| {
         let costs = ClusterCosts::new(&cluster);
-        let traffic =
-            costs.collective_traffic(kind, Bytes::new(40e6), &group(ranks), Seconds::new(10e-3));
+        let traffic = costs.collective_traffic(kind, Bytes::new(40e6), &group(ranks), Seconds::new(10e-3));
         check_traffic(traffic, expected, &format!("{kind} {ranks:?}"));
     };
     let (node, two_nodes) = ([0, 1, 2, 3], [0, 1, 2, 3, 4, 5, 6, 7]);
@@ -95,11 +94,13 @@ fn a_kernel_takes_what_bounds_it_but_for_its_launch_gap() {
     };
     // 40 MB at 1 TB/s: 40 of 50 µs.
     let half = Bytes::new(20e6);
-    let (time, streaming) = load(Kernel::Streaming { access: Access::Elementwise, read: half, written: half });
+    let (time, streaming) =
+        load(Kernel::Streaming { access: Access::Elementwise, read: half, written: half });
     close(time, 50.0, "streaming");
     near(streaming.memory_bound, 0.8, "streaming");
     assert_eq!((streaming.multiprocessor_bound, streaming.communicating), (0.0, 0.0));
-    let (time, product) = load(Kernel::Gemm { count: 1, m: 1024, n: 1024, k: 1024, precision: Bf16, adds_to: None });
+    let (time, product) =
+        load(Kernel::Gemm { count: 1, m: 1024, n: 1024, k: 1024, precision: Bf16, adds_to: None });
     near(product.multiprocessor_bound, 1.0 - 10e-6 / time.get(), "product");
     assert_eq!(product.memory_bound, 0.0);
 }
@@ -132,7 +133,11 @@ fn threads() -> Cluster {
             copies: vec![row(1.0, 100.0), row(11.0, 2100.0)],
             adds: vec![row(1.0, 200.0), row(11.0, 4200.0)],
         },
-        network: Some(NetworkWork { source: "a test".into(), sent: row(1.0, 230.0), received: row(1.0, 20.0) }),
+        network: Some(NetworkWork {
+            source: "a test".into(),
+            sent: row(1.0, 230.0),
+            received: row(1.0, 20.0),
+        }),
         crowding: 0.0,
         turns: None,
         jitter: Vec::new(),

@@ -5,7 +5,7 @@ use trainwright_sim::costs::{ClusterCosts, Costs, Query, QueryWork};
 use trainwright_sim::network::{
     Algorithm, Direct, Forced, Placement, Protocol, collective_time, message_time,
 };
-use trainwright_spec::cluster::Cluster;
+use trainwright_spec::cluster::{Cluster, Others};
 use trainwright_spec::collective::CollectiveKind::{self, AllToAll, Barrier, SendReceive};
 use trainwright_spec::program::{Axis, CollectiveCall, Group};
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
@@ -89,8 +89,9 @@ fn forwarded_tokens_by_hand() {
     check(0..8, Some(40_000_000), 40e6, MESSAGE + 20.0 + 2000.0);
     // Few from other nodes: the links inside are the slower way.
     check(0..8, Some(1_000_000), 40e6, MESSAGE + 300.0);
-    // On one node nothing comes from others.
+    // On one node nothing comes from others, however much it is said to be.
     check(0..4, Some(24_000_000), 40e6, MESSAGE + 300.0);
+    check(0..4, Some(80_000_000), 40e6, MESSAGE + 300.0);
 }
 
 /// Over 40 ranks NCCL has one channel to a peer; only NICs that say what it carries are held to that.
@@ -132,4 +133,23 @@ fn nothing_takes_no_time() {
     }
     assert_eq!(message_time(Bytes::new(1e9), 3, 3, &cluster), Seconds::ZERO);
     assert_eq!(message_time(Bytes::ZERO, 0, 1, &cluster), Seconds::ZERO);
+}
+
+/// Where nodes are unlike, whichever comes first, a collective takes what it takes where all are like the slower ones.
+#[test]
+fn unlike_nodes_go_at_the_pace_of_the_slowest() {
+    let fast = four_nodes();
+    let mut slow = four_nodes();
+    let nics = slow.node.nics.as_mut().unwrap();
+    nics.bandwidth.value = nics.bandwidth.value / 2.0;
+    let mixed = |first: &Cluster, last: &Cluster| {
+        let others = vec![Others { nodes: 2, node: last.node.clone() }];
+        Cluster { others, ..first.clone() }
+    };
+    let ranks: Vec<usize> = (4..12).collect();
+    let time =
+        |cluster: &Cluster| collective_time(CollectiveKind::AllGather, Bytes::new(40e6), &ranks, cluster);
+    assert!(time(&slow) > time(&fast));
+    assert_eq!(time(&mixed(&fast, &slow)), time(&slow));
+    assert_eq!(time(&mixed(&slow, &fast)), time(&slow));
 }

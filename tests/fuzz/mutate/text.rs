@@ -1,6 +1,7 @@
 //! Damage to any text: numbers, words, lines and nesting.
 
 use super::{Draws, Words, bytes, numbers};
+use crate::child::LONGEST;
 
 /// Replacements of values.
 const VALUES: [&str; 10] =
@@ -80,7 +81,11 @@ fn lines(text: &str, draws: &mut Draws) -> String {
         0 => drop(lines.remove(one)),
         1 => lines.insert(one, lines[other]),
         2 => lines.swap(one, other),
-        _ => drop(lines.splice(one..one, vec![lines[other]; draws.of(&[3, 30, 1000])])),
+        _ => {
+            // No more of a long line than an input keeps: making a gigabyte of text looks like a reader that hangs.
+            let copies = draws.of(&[3, 30, 1000]).min(LONGEST / lines[other].len().max(1));
+            drop(lines.splice(one..one, vec![lines[other]; copies]));
+        }
     }
     lines.join("\n")
 }
