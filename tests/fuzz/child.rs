@@ -4,7 +4,7 @@
 //! standard output: `failed NUMBER PLACE MESSAGE`, `slow NUMBER MILLISECONDS`, and at the end `done ACCEPTED REFUSED BYTES`.
 
 use crate::ALLOCATOR;
-use crate::mutate::{Draws, Words, spliced};
+use crate::mutate::{Draws, LONGEST, Words, spliced};
 use crate::targets::{Target, targets};
 use std::fs::{self, File};
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -19,9 +19,6 @@ const STACK: usize = 8 << 20;
 
 /// Inputs that take longer are reported, in milliseconds.
 const SLOW: u128 = 2000;
-
-/// Bytes of an input at most: lines that are doubled twice a thousand times say nothing new.
-pub const LONGEST: usize = 1 << 20;
 
 /// Where the last panic was, and what it said.
 static PANIC: Mutex<Option<(String, String)>> = Mutex::new(None);

@@ -10,6 +10,9 @@ pub mod tree;
 
 use std::collections::BTreeSet;
 
+/// Bytes of an input at most: lines that are doubled twice a thousand times say nothing new.
+pub const LONGEST: usize = 1 << 20;
+
 /// Damages an intact file; `None` where it has not the structure.
 pub type Damage = fn(&[u8], &Words, &mut Draws) -> Option<Vec<u8>>;
 

@@ -1,7 +1,6 @@
 //! Damage to any text: numbers, words, lines and nesting.
 
-use super::{Draws, Words, bytes, numbers};
-use crate::child::LONGEST;
+use super::{Draws, LONGEST, Words, bytes, numbers};
 
 /// Replacements of values.
 const VALUES: [&str; 10] =
