@@ -146,6 +146,19 @@ fn threads() -> Cluster {
     cluster
 }
 
+/// A rank of three threads on four cores.
+#[test]
+fn a_kernel_of_threads_takes_their_cores() {
+    let mut cluster = threads();
+    let cores = cluster.node.cores.as_mut().unwrap();
+    (cores.threads, cores.crowding) = (sourced(3), 0.5);
+    let kernel = Kernel::Gemm { count: 1, m: 64, n: 64, k: 64, precision: Bf16, adds_to: None };
+    let work = QueryWork::Kernel(&kernel);
+    let load = ClusterCosts::new(&cluster).cost(&Query { rank: 0, op: None, work }).load;
+    assert_eq!((load.cores, load.crowding), (0.75, 0.5));
+    assert_eq!((load.multiprocessor_bound, load.memory_bound), (0.0, 0.0));
+}
+
 fn message(cluster: &Cluster, to: usize, blocking: bool) -> Cost {
     let work = QueryWork::Message { bytes: Bytes::new(10e6), to, blocking };
     ClusterCosts::new(cluster).cost(&Query { rank: 0, op: None, work })

@@ -81,7 +81,7 @@ fn lines(text: &str, draws: &mut Draws) -> String {
         1 => lines.insert(one, lines[other]),
         2 => lines.swap(one, other),
         _ => {
-            // No more of a long line than an input keeps: making a gigabyte of text looks like a reader that hangs.
+            // No more of a long line than an input keeps: what is cut off again would only take time.
             let copies = draws.of(&[3, 30, 1000]).min(LONGEST / lines[other].len().max(1));
             drop(lines.splice(one..one, vec![lines[other]; copies]));
         }
