@@ -117,10 +117,6 @@ fn the_bound_of_one_gpu_is_its_time() {
     };
     for (name, question) in [
         ("gpt2", question("gpt2", 12, "dgx-a100:1", 79.0, [1024, 8], "megatron-core")),
-        (
-            "gpt2 with a host's work",
-            question("gpt2", 12, "dgx-a100:1", 79.0, [1024, 8], "megatron-core-2025"),
-        ),
         ("llama-3-8b", question("llama-3-8b", 4, "dgx-h100:1", 79.0, [2048, 4], "pytorch-eager")),
     ] {
         let question = alone(question);

@@ -5,8 +5,8 @@ use crate::candidate::Candidate;
 use trainwright_spec::plan::pipeline_allowed;
 
 /// For each size of the largest stage the smallest number, since more stages of that size only leave more of them partly
-/// empty; as far as the schedule exists with them. A stage's size is counted in blocks, once without and once with the head, which
-/// takes the place of as many blocks as have its products.
+/// empty; as far as the schedule exists with them. A stage's size is counted in blocks; and, where there is a block for each stage,
+/// also with the head, which takes the place of as many blocks as have its products.
 pub(super) struct VirtualStages;
 
 impl Dimension for VirtualStages {
@@ -33,7 +33,9 @@ impl Dimension for VirtualStages {
             None => {
                 // Embedding and head may have stages of their own.
                 let most = ((layers + 2) / pipeline).max(1);
-                let is_smaller = |v: usize| of_blocks(v) < of_blocks(v - 1) || of_all(v) < of_all(v - 1);
+                let has_blocks = |v: usize| pipeline * v <= layers;
+                let is_smaller =
+                    |v: usize| of_blocks(v) < of_blocks(v - 1) || has_blocks(v) && of_all(v) < of_all(v - 1);
                 (1..=most).filter(|v| *v <= 2 || is_smaller(*v)).collect()
             }
         };
