@@ -56,7 +56,7 @@ pub struct Processes<'a> {
     began: Instant,
     before: f64,
     signals: Arc<AtomicUsize>,
-    /// How many signals the caller of `wait` has been told of.
+    /// How many signals `wait` has reported.
     seen: usize,
 }
 

@@ -4,7 +4,7 @@
 //! number of data ranks that divides the GPUs, each such limit and each way to share the state, the planner is asked for the fastest
 //! plans of an update. Other models, a reference or a critic, hold memory beside training; how much depends on the plan. While
 //! plans that do not fit beside them are faster than those that do, the planner is asked again with less memory. Where state stays beside
-//! the engine, or is on the host meanwhile, the planner is told what these leave: it finds the fastest plans that fit there too.
+//! the engine, or is on the host meanwhile, the planner gets the rest of the memory as a limit: it finds the fastest plans that fit there too.
 //!
 //! All are asked for quickly first. Those of the fastest loops are then asked for as `plan` answers.
 
