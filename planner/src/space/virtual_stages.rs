@@ -33,9 +33,7 @@ impl Dimension for VirtualStages {
             None => {
                 // Embedding and head may have stages of their own.
                 let most = ((layers + 2) / pipeline).max(1);
-                let has_blocks = |v: usize| pipeline * v <= layers;
-                let is_smaller =
-                    |v: usize| of_blocks(v) < of_blocks(v - 1) || has_blocks(v) && of_all(v) < of_all(v - 1);
+                let is_smaller = |v: usize| of_blocks(v) < of_blocks(v - 1) || of_all(v) < of_all(v - 1);
                 (1..=most).filter(|v| *v <= 2 || is_smaller(*v)).collect()
             }
         };

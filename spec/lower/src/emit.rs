@@ -76,6 +76,11 @@ impl Emitter {
         self.due.push(op);
     }
 
+    /// Whether something is due for which no kernel has waited, as there was none.
+    pub fn waits(&self) -> bool {
+        self.last_kernel.is_none() && !self.due.is_empty()
+    }
+
     /// An op on the compute stream that waits for all that is due.
     pub fn in_line(&mut self, module: &'static str, pass: Pass, work: Work) -> usize {
         let after = std::mem::take(&mut self.due);

@@ -7,7 +7,7 @@ use crate::offload::HostCopies;
 use crate::process;
 use crate::stage::{Stage, Variant};
 use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{Channel, LayerSpan, Pass, Segment, State, Stream, Task};
+use trainwright_spec::program::{Channel, LayerSpan, Pass, Segment, State, Stream, Task, Work};
 
 /// How much of backward a segment does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +92,10 @@ impl Stage {
             weights.leave(number, &mut emitter);
         }
         process::launch(plan, Pass::Backward, &mut emitter);
+        if emitter.waits() {
+            // A frozen embedding alone has no backward, yet its rank goes on only when the gradient is there.
+            emitter.in_line("pass ends", Pass::Backward, Work::Join);
+        }
         if moves_gradients && self.index > 0 {
             let message = Message { pass: Pass::Backward, channel: Channel::Gradient(self.number) };
             send(plan, &mut emitter, message, self.number - 1);

@@ -3,13 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use trainwright_lower::{lower, lower_every_rank, lower_lengths};
+use trainwright_spec::adapters::{Adapters, BaseFormat};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{
-    Channel, Layer, Module, ModuleStep, Op, Pass, Program, StageEnd, Task, Work,
+    Channel, Layer, Module, ModuleStep, Op, Pass, Program, StageEnd, Stream, Task, Work,
 };
 use trainwright_spec::schedule::{Action, ActionKind, PipelineShape, schedule};
 use trainwright_spec::sourced::Sourced;
+use trainwright_spec::stack::Stack;
 use trainwright_spec::units::Seconds;
 
 /// GPT-2 of 12 blocks on two H100, in a pipeline of two or on two tensor ranks.
@@ -185,6 +187,30 @@ fn a_tensor_between_ranks_has_a_message_and_one_between_stages_of_a_rank_has_non
         let turns = name.starts_with("zb-v") || name.starts_with("dualpipev");
         assert_eq!(left > 0, turns, "{name}");
     }
+}
+
+/// Also where a stage's backward has no work of its own: a frozen embedding alone.
+#[test]
+fn every_pass_waits_for_what_it_receives() {
+    let frozen = |mut plan: Plan| {
+        plan.job.adapters = Some(Adapters::of_all(8, BaseFormat::Full, &plan.model));
+        plan.stack = Stack::from_name("megatron-core").unwrap();
+        lower_every_rank(&plan)
+    };
+    let alone = ["none", "full"].map(|recompute| frozen(plan(2, "interleaved", 7, recompute)));
+    let named = alone.into_iter().map(|program| ("beside adapters".to_owned(), program));
+    let mut overlapped = 0;
+    for (name, program) in programs().chain(named) {
+        for segment in &program.segments {
+            for (index, op) in segment.ops.iter().enumerate() {
+                let receives = matches!(op.work, Work::Receive { .. }) && op.stream != Stream::Compute;
+                overlapped += usize::from(receives);
+                let waits = |op: &Op| op.stream == Stream::Compute && op.after.contains(&index);
+                assert!(!receives || segment.ops.iter().any(waits), "{name}: {}", segment.name);
+            }
+        }
+    }
+    assert!(overlapped > 50, "{overlapped} messages are received beside kernels");
 }
 
 #[test]
