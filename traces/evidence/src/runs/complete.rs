@@ -60,6 +60,9 @@ impl Run {
     }
 }
 
+/// What `notes` say of a run with fused attention, without what stands between words.
+const FUSED_ATTENTION: &str = "flashattention=true";
+
 impl Completed {
     fn settle_gpu(&mut self) {
         if self.run.known_gpu().is_some() {
@@ -135,7 +138,22 @@ impl Completed {
             self.assume(Kind::Layout, "1F1B for the schedule in `notes`".into());
             self.run.notes.clear();
         }
+        self.settle_attention();
         self.settle_precision();
+    }
+
+    /// A blank kernel, where the notes say that attention is fused: FlashAttention of the row's date.
+    ///
+    /// Source: FlashAttention-2 is of 2023-07 (arXiv:2307.08691).
+    fn settle_attention(&mut self) {
+        let notes = self.run.notes.to_lowercase().replace(['-', '_', ' '], "");
+        if !self.run.attention_kernel.is_empty() || !notes.contains(FUSED_ATTENTION) {
+            return;
+        }
+        let date = self.run.date.as_str();
+        let kernel = if date.is_empty() || date >= "2023-07" { "flash2" } else { "flash1" };
+        self.run.attention_kernel = kernel.into();
+        self.assume(Kind::Kernels, format!("`attention_kernel` {kernel} by `notes`"));
     }
 
     /// The next wider number format of the GPU, if it has no peak for the row's.
@@ -320,6 +338,9 @@ mod tests {
         );
         check(Run { attention_kernel: "xyz".into(), ..row() }, "`attention_kernel` as if blank for `xyz`");
         check(Run { notes: "schedule spiral".into(), ..row() }, "1F1B for the schedule in `notes`");
+        let fused = || Run { notes: "x; flash_attention=True; y".into(), ..row() };
+        check(fused(), "`attention_kernel` flash2 by `notes`");
+        check(Run { date: "2022-11".into(), ..fused() }, "`attention_kernel` flash1 by `notes`");
     }
 
     #[test]

@@ -19,6 +19,10 @@ const TOKENS: usize = 16_384;
 /// What notes say of a plan whose recomputation a tuner chose stage by stage.
 const TUNED_BY_STAGE: [&str; 2] = ["per-stage plan", "ckpt"];
 
+/// What they say if it chose the sharding too, and what it chooses from, the least sharding first.
+const TUNED_SHARDING: &str = "zero";
+const SHARDINGS: [&str; 3] = ["ddp", "zero1", "zero2"];
+
 /// Ranks of the largest replica that is tried.
 const LARGEST_REPLICA: usize = 4096;
 
@@ -52,16 +56,46 @@ pub(super) fn settle(completed: &mut Completed) -> Result<(), NoPlan> {
 }
 
 /// A blank `recompute` of a run whose notes say that a tuner chose it stage by stage: the fewest blocks of each stage in full with
-/// which its rank fits, all of them where none fits.
+/// which its rank fits, all of them where none fits. If they say so of the sharding, a blank one is the least with which all ranks
+/// fit, or none if they never do.
 fn settle_tuned(completed: &mut Completed) {
     let run = &completed.run;
     if !run.recompute.is_empty() || !TUNED_BY_STAGE.iter().all(|words| run.notes.contains(words)) {
         return;
     }
-    let Ok(plan) = run.plan() else { return };
-    // Stages of one rank share its memory; the rule below takes them one by one.
-    if plan.stages.len() != plan.mesh.pipeline {
+    let is_tuned = run.data_sharding.is_empty() && run.notes.contains(TUNED_SHARDING);
+    let with = |sharding: &&str| Run { data_sharding: (*sharding).into(), ..run.clone() };
+    let tuned = SHARDINGS.iter().filter(|_| is_tuned).map(|sharding| (Some(*sharding), with(sharding)));
+    let first = std::iter::once((None, run.clone()));
+    let tried = first.chain(tuned).filter_map(|(sharding, run)| Some((sharding, fewest_recomputed(&run)?)));
+    let tried: Vec<(Option<&str>, Recomputed)> = tried.collect();
+    let Some((sharding, chosen)) = tried.iter().find(|(_, tried)| tried.fits).or(tried.first()) else {
         return;
+    };
+    let pairs = || chosen.full.iter().zip(&chosen.blocks);
+    let cells: Vec<String> = pairs().map(|(full, all)| format!("{full}/{}", (*all).max(1))).collect();
+    if let Some(sharding) = sharding {
+        completed.run.data_sharding = (*sharding).into();
+        completed.assume(Kind::Memory, format!("`data_sharding` {sharding}: the least that fits"));
+    }
+    completed.run.recompute = format!("full {}", cells.join(" "));
+    let text = format!("`recompute` {} of the stages' blocks in full: the fewest that fit", cells.join(", "));
+    completed.assume(Kind::Memory, text);
+}
+
+/// The blocks of each stage, and how many of them are recomputed in full.
+struct Recomputed {
+    blocks: Vec<usize>,
+    full: Vec<usize>,
+    fits: bool,
+}
+
+/// The fewest blocks in full with which the ranks of a run fit. `None` where it has no plan, or ranks have several stages, which share
+/// their memory.
+fn fewest_recomputed(run: &Run) -> Option<Recomputed> {
+    let plan = run.plan().ok()?;
+    if plan.stages.len() != plan.mesh.pipeline {
+        return None;
     }
     let blocks: Vec<usize> = plan.stages.iter().map(|stage| stage.0.len()).collect();
     let mut recomputed = vec![0usize; blocks.len()];
@@ -77,15 +111,11 @@ fn settle_tuned(completed: &mut Completed) {
         let lacks = |stage: &usize| memory[*stage].total() > room && recomputed[*stage] < blocks[*stage];
         let lacking: Vec<usize> = (0..blocks.len()).filter(lacks).collect();
         if lacking.is_empty() {
-            break;
+            let fits = memory.iter().all(|memory| memory.total() <= room);
+            return Some(Recomputed { blocks, full: recomputed, fits });
         }
         lacking.into_iter().for_each(|stage| recomputed[stage] += 1);
     }
-    let cells: Vec<String> =
-        recomputed.iter().zip(&blocks).map(|(full, all)| format!("{full}/{}", (*all).max(1))).collect();
-    completed.run.recompute = format!("full {}", cells.join(" "));
-    let text = format!("`recompute` {} of the stages' blocks in full: the fewest that fit", cells.join(", "));
-    completed.assume(Kind::Memory, text);
 }
 
 /// A blank number of GPUs is the product of the axes.
