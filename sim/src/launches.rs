@@ -39,6 +39,47 @@ mod tests {
     use super::*;
     use crate::costs::ClusterCosts;
     use crate::quick_forecast;
+    use trainwright_spec::stack::Stack;
+
+    #[test]
+    fn launches_that_wait_for_their_ops_add_to_them() {
+        let text = r#"
+            model = "gpt2"
+            cluster = "dgx-a100:1"
+            stack = "megatron-deepspeed"
+            job = { sequence = 1024, global_batch = 16, precision = "bf16", optimizer = "adamw", gradient_clipping = true }
+            mesh = { tensor = 1, pipeline = 1, data = 8 }
+            micro_batch = 1
+            schedule = "1f1b"
+            virtual_stages = 1
+            sequence_parallel = false
+            data_sharding = "none"
+            stages = ["12 none"]
+            "#;
+        let plan = Plan::from_toml(text, "plan.toml").unwrap();
+        // The step, and what the process does in it, where a launch takes so long.
+        let step = |launch: f64, waits: bool| {
+            let mut plan = plan.clone();
+            if waits {
+                plan.stack.wait_for_ops();
+            }
+            let host = plan.stack.host.as_mut().unwrap();
+            host.launch.value = Seconds::new(launch);
+            let forecast = quick_forecast(&plan, &ClusterCosts::new(&plan.cluster)).unwrap();
+            (Seconds::from(forecast.step_time).get(), launches(&plan).get())
+        };
+        let (alone, rest) = step(0.0, true);
+        for launch in [1e-6, 50e-6, 1e-3] {
+            let (waiting, process) = step(launch, true);
+            let sum = alone + process - rest;
+            assert!((waiting / sum - 1.0).abs() < 1e-6, "{launch}: {waiting}, not {sum}");
+            assert!(step(launch, false).0 < waiting, "{launch}");
+        }
+        // What overlaps in other stacks no longer does.
+        let mut stack = Stack::from_name("megatron-core-2025").unwrap();
+        stack.wait_for_ops();
+        assert!(!stack.overlap_gradient_reduction && !stack.overlap_weight_gather);
+    }
 
     #[test]
     fn forecasts_know_what_a_lowered_step_tells() {

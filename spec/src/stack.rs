@@ -377,6 +377,18 @@ impl Stack {
         self.schedules.as_ref().is_none_or(|all| !all.is_empty())
     }
 
+    /// Makes each launch wait until its op is done, on any stream: CUDA_LAUNCH_BLOCKING=1.
+    pub fn wait_for_ops(&mut self) {
+        self.overlap_tensor_backward = false;
+        self.overlap_tensor_pieces = false;
+        self.overlap_pipeline = PipelineOverlap::Never;
+        self.overlap_gradient_reduction = false;
+        self.overlap_weight_gather = false;
+        if let Some(host) = &mut self.host {
+            host.waits_for_ops = true;
+        }
+    }
+
     /// In which precision gradients are accumulated when weights are in `weights`.
     pub fn gradient_precision(&self, weights: Precision) -> Precision {
         let of_bf16 = self.bf16_gradient_precision.filter(|_| weights == Precision::Bf16);

@@ -12,7 +12,8 @@ use trainwright_spec::units::Seconds;
 /// T = φ (n l + g ε + c t (κ + (k − 1) ν) + μ): φ how much longer the node's processors take; n ops of the pass so far, l the
 /// time to launch one; g products in groups, ε the time of each in its precision; if the pipeline crosses nodes, c collectives of a
 /// tensor group of t ranks on k nodes, κ what one more rank adds, ν what it adds more for each further node; in a forward pass μ,
-/// the other work for a microbatch. It runs ahead of the GPU from pass to pass unless it waits for the pass's message.
+/// the other work for a microbatch. It runs ahead of the GPU from pass to pass unless it waits for the pass's message; where it waits
+/// for each op, the pass takes T longer.
 pub(crate) fn launch(plan: &Plan, pass: Pass, emitter: &mut Emitter) {
     let Some(host) = &plan.stack.host else { return };
     let message = emitter.ops.iter().position(|op| matches!(op.work, Work::Receive { .. }));
@@ -22,6 +23,10 @@ pub(crate) fn launch(plan: &Plan, pass: Pass, emitter: &mut Emitter) {
     let microbatch = microbatch.map_or(Seconds::ZERO, |time| time.value);
     let work = ops + grouped(host, &emitter.ops) + collectives(plan, host, &emitter.ops) + microbatch;
     let work = Work::Process(process_time(plan) * work);
+    if host.waits_for_ops {
+        emitter.in_line("launch", pass, work);
+        return;
+    }
     let launched = emitter.push("launch", pass, Stream::Host, work, after);
     emitter.wait_for(launched);
     emitter.in_line("launched", pass, Work::Join);

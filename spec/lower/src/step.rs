@@ -79,6 +79,14 @@ impl Step {
         Step::kernel(module, Kernel::Gemm { count, m, n, k, precision, adds_to: None }, working)
     }
 
+    /// The same product on operands of another precision, with the same temporary memory.
+    pub fn in_precision(mut self, other: Precision) -> Step {
+        if let StepWork::Kernel { kernel: Kernel::Gemm { precision, .. }, .. } = &mut self.work {
+            *precision = other;
+        }
+        self
+    }
+
     /// A collective for which the next kernel waits.
     pub fn collective(
         module: &'static str,

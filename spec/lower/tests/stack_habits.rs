@@ -95,6 +95,36 @@ fn gradients_in_the_buckets_of_a_reduction_need_several_data_ranks() {
 }
 
 #[test]
+fn heads_of_no_multiple_of_16_bytes_are_multiplied_without_matrix_units() {
+    // The precisions of the products for each head: of queries and keys, and of probabilities and values.
+    let products = |head_dim: usize, kernel: AttentionKernel, precision: Precision| {
+        let mut plan = plan("megatron-deepspeed", 2, precision);
+        plan.stack.attention = kernel;
+        let attention = &mut plan.model.blocks[0].block.attention;
+        (attention.head_dim, attention.value_head_dim) = (head_dim, head_dim);
+        let ops = lower_every_rank(&plan).segments.into_iter().flat_map(|segment| segment.ops);
+        let of_heads = ops.filter_map(|op| match op.work {
+            Work::Compute(Kernel::Gemm { count, precision, .. }) if count > 1 => Some(precision),
+            _ => None,
+        });
+        of_heads.collect::<Vec<Precision>>()
+    };
+    let check = |head_dim, precision, expected| {
+        let all = products(head_dim, AttentionKernel::FusedSoftmax, precision);
+        // Two forward, four backward.
+        assert!(!all.is_empty() && all.len() % 6 == 0, "{} products", all.len());
+        assert!(all.iter().all(|found| *found == expected), "{head_dim} {precision}: {all:?}");
+    };
+    check(64, Precision::Fp16, Precision::Fp16);
+    check(112, Precision::Bf16, Precision::Bf16);
+    check(108, Precision::Bf16, Precision::Fp32);
+    check(145, Precision::Fp16, Precision::Fp32);
+    check(108, Precision::Tf32, Precision::Tf32);
+    check(109, Precision::Tf32, Precision::Fp32);
+    assert!(products(108, AttentionKernel::Flash2, Precision::Bf16).is_empty());
+}
+
+#[test]
 fn the_host_works_once_for_each_microbatch_on_a_rank() {
     let host = |microbatch: Option<f64>| -> Seconds {
         let mut plan = plan("megatron-deepspeed", 2, Precision::Fp16);

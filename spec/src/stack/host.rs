@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 /// Time of one process on its processor.
 ///
-/// Launching runs ahead of the GPU: a pass takes the longer of both, ops · `launch` and what the GPU needs. The step's
-/// work is in line with both.
+/// Launching runs ahead of the GPU: a pass takes the longer of both, ops · `launch` and what the GPU needs; their sum where
+/// `waits_for_ops`. The step's work is in line with both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostTimes {
@@ -17,6 +17,9 @@ pub struct HostTimes {
     pub launch: Sourced<Seconds>,
     /// Whether a pass is launched only when its message from another stage has come.
     pub waits_for_messages: bool,
+    /// Whether each launch waits until its op is done, as with CUDA_LAUNCH_BLOCKING=1; no, if not given.
+    #[serde(default, skip_serializing_if = "crate::stack::is_default")]
+    pub waits_for_ops: bool,
     /// For each rank of the tensor group, to launch one of its collectives while messages of a pipeline over nodes are under
     /// way: threads that poll the network take the processors from the group's processes, which wait for the slowest.
     #[serde(default, skip_serializing_if = "Option::is_none")]

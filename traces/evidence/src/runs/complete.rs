@@ -407,6 +407,17 @@ mod tests {
     }
 
     #[test]
+    fn notes_say_that_launches_wait_for_their_kernels() {
+        let check = |notes: &str, waits: bool| {
+            let run = Run { notes: notes.into(), framework: "Megatron-DeepSpeed".into(), ..row() };
+            let stack = run.plan().unwrap().stack;
+            assert_eq!(stack.host.unwrap().waits_for_ops, waits, "{notes}");
+        };
+        check("", false);
+        check("iteration 2; CUDA_LAUNCH_BLOCKING=1 in this period", true);
+    }
+
+    #[test]
     fn the_memory_is_the_one_that_the_row_states() {
         let check = |framework: &str, unit: &str, notes: &str, expected: (bool, bool)| {
             let stated =

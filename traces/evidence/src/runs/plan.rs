@@ -39,6 +39,9 @@ pub(super) const NO_16_BITS: &str = "no fp16/bf16 flag";
 /// What `notes` say of a run without dropout.
 pub(super) const NO_DROPOUT: &str = "no dropout";
 
+/// What `notes` say of a run whose launches wait for their kernels.
+const BLOCKING_LAUNCHES: &str = "CUDA_LAUNCH_BLOCKING=1";
+
 /// What `notes` say of memory that is printed in GiB.
 const MEMORY_IN_GIB: &str = "memory GiB";
 
@@ -58,6 +61,7 @@ impl Run {
         let mut stack = self.stack()?;
         stack.attention = Self::known_attention(stack.attention, &cluster.node.gpu);
         self.report_memory(&mut stack);
+        self.block_launches(&mut stack);
         self.dispatch_by_kernels(&mut stack);
         let gpus = cluster.gpus();
         let [tensor, pipeline, context] = [self.tp, self.pp, self.cp].map(|size| size.unwrap_or(1));
@@ -232,6 +236,13 @@ impl Run {
         stack.prints_gib |= self.memory_unit.contains("GiB") || self.notes.contains(MEMORY_IN_GIB);
         if stack.memory_report == MemoryReport::Peak && self.memory_unit.contains("allocated") {
             stack.memory_report = MemoryReport::PeakOfTensors;
+        }
+    }
+
+    /// Makes launches wait for their kernels where the row says so.
+    fn block_launches(&self, stack: &mut Stack) {
+        if self.notes.contains(BLOCKING_LAUNCHES) {
+            stack.wait_for_ops();
         }
     }
 
