@@ -52,6 +52,10 @@ pub struct WhatIfArguments {
     /// The most GPUs of gpus-needed, strong-scaling and weak-scaling
     #[arg(long, value_name = "GPUS", default_value = "100000", value_parser = super::count, allow_negative_numbers = true)]
     pub up_to: usize,
+    /// End after this number of seconds: searches get even parts of it and end with the best plans so far, which then depend on the
+    /// machine's speed
+    #[arg(long, value_name = "SECONDS", value_parser = some_seconds, allow_negative_numbers = true)]
+    pub time_limit: Option<f64>,
     /// The input along which speed is drawn [default: the first whose values are numbers]
     #[arg(long, value_name = "INPUT")]
     pub across: Option<String>,
@@ -99,6 +103,12 @@ pub enum Asked {
     WeakScaling,
     /// Model size and tokens for --flops, or for the cluster for --days
     ComputeOptimal,
+}
+
+/// Seconds in which something can be planned.
+fn some_seconds(text: &str) -> Result<f64, String> {
+    let seconds = super::seconds(text).ok().filter(|seconds| *seconds > 0.0);
+    seconds.ok_or_else(|| "it must be a number above 0, at most 1000000".into())
 }
 
 /// Every input that has a name, in one column.

@@ -7,6 +7,7 @@ use crate::output;
 use crate::progress::Bar;
 use crate::render::report;
 use crate::render::what_if::{self as page, Page};
+use std::time::{Duration, Instant};
 use trainwright_pictures::plot::{chart_png, chart_svg};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
@@ -17,7 +18,7 @@ use trainwright_whatif::picture::chart;
 use trainwright_whatif::questions::{
     Budget, Scaling, compute_optimal, gpus_needed, largest_model, longest_sequence, scaling, upgrades,
 };
-use trainwright_whatif::sweep::{Axis, sweep};
+use trainwright_whatif::sweep::{Axis, Watch, sweep};
 use trainwright_whatif::table::csv;
 
 /// Runs the command.
@@ -35,7 +36,9 @@ pub fn run(arguments: &WhatIfArguments) -> Result<Outcome, CliError> {
     let question = inputs::sweep(arguments)?;
     let page = {
         let bar = Bar::new();
-        answered(arguments, &question, &|done, total| bar.points(done, total))?
+        let limit = arguments.time_limit.map(Duration::from_secs_f64);
+        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+        answered(arguments, &question, Watch { progress: &|done, total| bar.points(done, total), end })?
     };
     // The files first, so that a reader who closes standard output early does not lose them.
     let written = write_files(arguments, &question, &page);
@@ -49,11 +52,7 @@ pub fn run(arguments: &WhatIfArguments) -> Result<Outcome, CliError> {
     Ok(if fits { Outcome::Done } else { Outcome::NothingFits })
 }
 
-fn answered(
-    arguments: &WhatIfArguments,
-    question: &Sweep,
-    watch: &(dyn Fn(usize, usize) + Sync),
-) -> Result<Page, CliError> {
+fn answered(arguments: &WhatIfArguments, question: &Sweep, watch: Watch) -> Result<Page, CliError> {
     let base = &question.base;
     let refuse = |reason: String| CliError::NoAnswer { reason };
     let of = |names: &[&str], answers: Vec<Answer>, headline: Vec<String>| {

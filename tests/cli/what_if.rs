@@ -42,6 +42,28 @@ fn a_sweep_plans_every_point_and_prints_them_in_order() {
 }
 
 #[test]
+fn a_time_limit_ends_a_sweep_and_says_what_was_not_planned() {
+    let folder = Folder::new();
+    let sweep = format!("{SMALL} --vary gpus=1,2,..8");
+    // Over before the first search.
+    let ran = folder.run(&format!("{sweep} --time-limit 1e-9 --csv sweep.csv"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, ""), "{}", ran.stdout);
+    let reasons = column(&folder.read("sweep.csv"), "reason");
+    assert_eq!(reasons, ["not planned: the time limit came before"; 4]);
+    // Far more than the searches take.
+    let ran = folder.run(&format!("{sweep} --time-limit 100000 --csv -"));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(column(&ran.stdout, "reason"), [""; 4]);
+    let refused = folder.run(&format!("{sweep} --time-limit 0"));
+    assert_eq!(refused.code, 2);
+    assert!(
+        refused.stderr.contains("--time-limit") && refused.stderr.contains("above 0"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
 fn prices_change_no_plan() {
     let folder = Folder::new();
     let ran = folder.run(&format!("{SMALL} --vary price=1,2 --vary pue=1,1.5 --csv -"));

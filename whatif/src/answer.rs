@@ -67,17 +67,17 @@ impl Answer {
     }
 }
 
-/// The plan of a question, or the forecast of a plan. This alone calls the planner.
-pub(crate) fn outcome(base: &Base) -> Outcome {
+/// The plan of a question, the best in a time if one is given, or the forecast of a plan. This alone calls the planner.
+pub(crate) fn outcome(base: &Base, time: Option<Seconds>) -> Outcome {
     match base {
-        Base::Question(question) => best(question),
+        Base::Question(question) => best(question, time),
         Base::Plan(plan) => simulated(plan),
     }
 }
 
-fn best(question: &Question) -> Outcome {
+fn best(question: &Question, time: Option<Seconds>) -> Outcome {
     sensible(question)?;
-    match plan_within(question, Scope::BEST, &|_| {}) {
+    match plan_within(question, Scope { time, ..Scope::BEST }, &|_| {}) {
         Ok(Verdict::Found(found)) => {
             let best = found.ranked.into_iter().next();
             let best = best.ok_or("the planner found no plan that it could rank")?;
@@ -156,7 +156,7 @@ mod tests {
             };
             let Ok(Verdict::Found(found)) = plan(&question, &|_| {}) else { panic!("{model} has a plan") };
             let first = &found.ranked[0];
-            let alone = best(&question).unwrap();
+            let alone = best(&question, None).unwrap();
             assert_eq!(alone.plan, first.plan, "{model}");
             assert_eq!(alone.forecast, first.forecast, "{model}");
         }

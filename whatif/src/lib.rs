@@ -18,7 +18,7 @@
 //! use trainwright_spec::stack::Stack;
 //! use trainwright_whatif::run::default_pue;
 //! use trainwright_whatif::scenario::{Base, Rates, Scenario};
-//! use trainwright_whatif::sweep::{Axis, sweep};
+//! use trainwright_whatif::sweep::{Axis, Watch, sweep};
 //!
 //! let question = Question {
 //!     model: preset("gpt2")?,
@@ -30,7 +30,7 @@
 //! };
 //! let rates = Rates { price: None, pue: default_pue().value, tokens: Some(10e9) };
 //! let scenario = Scenario { base: Base::Question(Box::new(question)), rates, calibration: None };
-//! let answers = sweep(&scenario, &[Axis::parse("gpus=1,2,..8")?], &|_done, _all| {})?;
+//! let answers = sweep(&scenario, &[Axis::parse("gpus=1,2,..8")?], Watch::of(&|_done, _all| {}))?;
 //! let days = answers.iter().filter_map(|answer| Some(answer.whole_run()?.time.as_days()));
 //! let days: Vec<f64> = days.collect();
 //! assert!(days.len() == 4 && days.is_sorted_by(|more, less| more > less));

@@ -7,7 +7,9 @@ use crate::input;
 use crate::scenario::{Base, Scenario};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 use trainwright_spec::calibration::Calibration;
+use trainwright_spec::units::Seconds;
 
 /// The values that an input takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +23,29 @@ pub struct Axis {
 /// The values that were varied, and the scenario with them, or why they cannot go together.
 pub type Point = (Vec<String>, Result<Scenario, String>);
 
-/// Progress of a sweep: points done, and all points. Called from several threads.
-pub type Watch<'a> = &'a (dyn Fn(usize, usize) + Sync);
+/// Who looks on while points are planned, and until when they may be.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    /// Called with points done and all points, from several threads.
+    pub progress: &'a (dyn Fn(usize, usize) + Sync),
+    /// When the last search ends; `None`: when nothing is left to find, so that answers do not depend on the machine's speed.
+    pub end: Option<Instant>,
+}
+
+impl<'a> Watch<'a> {
+    /// Without an end.
+    pub fn of(progress: &'a (dyn Fn(usize, usize) + Sync)) -> Self {
+        Watch { progress, end: None }
+    }
+
+    /// The time for a search when so many are `left`, itself included: as much as for each of the others and one more, of which
+    /// as many run at once as there are threads. `None` without an end.
+    fn share(&self, left: usize) -> Option<Seconds> {
+        let rest = self.end?.saturating_duration_since(Instant::now()).as_secs_f64();
+        let at_once = rayon::current_num_threads().min(left);
+        Some(Seconds::new(rest * at_once as f64 / (left + 1) as f64))
+    }
+}
 
 /// The most points of a sweep.
 pub const MOST_POINTS: usize = 100_000;
@@ -101,7 +124,8 @@ pub fn sweep(base: &Scenario, axes: &[Axis], watch: Watch) -> Result<Vec<Answer>
     Ok(answers(points(base, axes)?, watch))
 }
 
-/// The answers of scenarios, in parallel. Scenarios that differ in rates alone are planned once.
+/// The answers of scenarios, in parallel. Scenarios that differ in rates alone are planned once. Those without a search before the
+/// end have the reason in their outcome.
 pub fn answers(points: Vec<Point>, watch: Watch) -> Vec<Answer> {
     let mut distinct: Vec<(&Base, Option<&Calibration>)> = Vec::new();
     let which: Vec<Option<usize>> = points
@@ -116,16 +140,19 @@ pub fn answers(points: Vec<Point>, watch: Watch) -> Vec<Answer> {
             }))
         })
         .collect();
-    let done = AtomicUsize::new(0);
-    watch(0, distinct.len());
+    let (begun, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    (watch.progress)(0, distinct.len());
     let outcomes: Vec<Outcome> = distinct
         .par_iter()
         .map(|(base, calibration)| {
+            let left = distinct.len() - begun.fetch_add(1, Ordering::Relaxed);
+            let time = watch.share(left);
             let outcome = match calibration {
-                Some(calibration) => outcome(&base.calibrated(calibration)),
-                None => outcome(base),
+                _ if time == Some(Seconds::ZERO) => Err("not planned: the time limit came before".into()),
+                Some(calibration) => outcome(&base.calibrated(calibration), time),
+                None => outcome(base, time),
             };
-            watch(1 + done.fetch_add(1, Ordering::Relaxed), distinct.len());
+            (watch.progress)(1 + done.fetch_add(1, Ordering::Relaxed), distinct.len());
             outcome
         })
         .collect();

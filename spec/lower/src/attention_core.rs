@@ -170,7 +170,8 @@ impl Kernels<'_> {
     fn product(&self, module: &'static str, heads: usize, size: [usize; 3]) -> Step {
         let precision = self.shape.precision.base();
         let step = Step::gemm(module, self.layer.batch * heads, size, precision);
-        let is_aligned = size.iter().all(|side| side * precision.storage_bytes().get() as usize % 16 == 0);
+        let is_aligned =
+            size.iter().all(|side| (side * precision.storage_bytes().get() as usize).is_multiple_of(16));
         if is_aligned { step } else { step.in_precision(Precision::Fp32) }
     }
 
