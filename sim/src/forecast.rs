@@ -407,6 +407,14 @@ pub fn time_forecast_until(
     Ok(TimeForecast { step_time: step_time.into(), mean, recompute_time: recompute_time(&program, costs) })
 }
 
+/// The step time of `forecast`, in less time.
+///
+/// # Errors
+/// As `forecast`.
+pub fn forecast_step_time(plan: &Plan, costs: &impl Costs) -> Result<Seconds, Deadlock> {
+    unstopped(step_time_until(plan, costs, Detail::Ops, &|| false))
+}
+
 /// The step time of `forecast_until` with `detail`.
 ///
 /// # Errors

@@ -60,8 +60,9 @@ mod template;
 
 pub use engine::{Deadlock, Halt, Stop};
 pub use forecast::{
-    Forecast, QuickForecast, TimeForecast, forecast, forecast_until, fullest, quick_forecast, step_program,
-    step_time_for_ranking, step_time_for_ranking_until, step_time_until, time_forecast_until,
+    Forecast, QuickForecast, TimeForecast, forecast, forecast_step_time, forecast_until, fullest,
+    quick_forecast, step_program, step_time_for_ranking, step_time_for_ranking_until, step_time_until,
+    time_forecast_until,
 };
 pub use kinds::{OpTime, time_by_kind, time_by_op};
 pub use repeated::{Kind, Piece, Repeated, Waiting};

@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use trainwright_evidence::statistics::{mean, quantile};
 use trainwright_lower::lower_every_copy;
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_sim::{Deadlock, Detail, Repeated, Waiting};
+use trainwright_sim::{Deadlock, Detail, Repeated, Waiting, forecast_step_time};
 use trainwright_spec::mesh::Coordinates;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::units::Seconds;
+use trainwright_spec::units::{Picoseconds, Seconds};
 
 /// The most ops of a step that is simulated so often: each takes some 200 bytes for each thread.
 pub const MOST_OPS: usize = 4_000_000;
@@ -132,7 +132,8 @@ impl Stragglers {
     }
 }
 
-/// Simulates steps of a plan with durations that `noise` draws. `watch` gets the number of finished samples, from
+/// Simulates steps of a plan with durations that `noise` draws, call by call. All times are multiplied by the step of `forecast` over
+/// the undisturbed one call by call, so that the undisturbed step is that of `forecast`. `watch` gets the number of finished samples, from
 /// several threads. The plan must have passed `Plan::check`.
 ///
 /// # Errors
@@ -155,11 +156,13 @@ pub fn stragglers(
         return Err(StragglerError::TooManyOps { ops: least });
     }
     let program = lower_every_copy(plan);
-    let repeated = Repeated::new(&program, &ClusterCosts::new(&plan.cluster), Detail::Calls);
+    let costs = ClusterCosts::new(&plan.cluster);
+    let repeated = Repeated::new(&program, &costs, Detail::Calls);
     if repeated.ops() > MOST_OPS {
         return Err(StragglerError::TooManyOps { ops: repeated.ops() });
     }
     let firsts: Vec<usize> = program.ranks.iter().map(|rank| rank.rank).collect();
+    let step = forecast_step_time(plan, &costs)?;
     let undisturbed = repeated.run(|_| 1.0)?;
     let draws = Draws::new(noise, &firsts, plan.mesh.tensor);
     let done = AtomicUsize::new(0);
@@ -171,18 +174,27 @@ pub fn stragglers(
         Ok(waiting)
     };
     let waits: Vec<Waiting> = (0..samples).into_par_iter().map(sample).collect::<Result<_, Deadlock>>()?;
-    Ok(answer(plan, &firsts, &undisturbed, &waits))
+    Ok(answer(plan, &firsts, step, (&undisturbed, &waits)))
 }
 
-fn answer(plan: &Plan, firsts: &[usize], undisturbed: &Waiting, samples: &[Waiting]) -> Stragglers {
+/// The answer from simulations call by call, without and with noise, when the undisturbed step takes `step`.
+fn answer(
+    plan: &Plan,
+    firsts: &[usize],
+    step: Seconds,
+    (undisturbed, samples): (&Waiting, &[Waiting]),
+) -> Stragglers {
+    let scaled = |time: Picoseconds| step * (time.0 as f64 / undisturbed.step.0 as f64);
     // Whole picoseconds: their sum does not depend on the order.
     let mut sums: BTreeMap<(u32, u32), u128> = undisturbed.pairs.keys().map(|pair| (*pair, 0)).collect();
     for (pair, time) in samples.iter().flat_map(|sample| &sample.pairs) {
         *sums.entry(*pair).or_default() += u128::from(time.0);
     }
-    let before =
-        |pair: &(u32, u32)| undisturbed.pairs.get(pair).copied().map_or(Seconds::ZERO, Seconds::from);
-    let of_mean = |sum: u128| Seconds::new(sum as f64 / 1e12 / samples.len().max(1) as f64);
+    let before = |pair: &(u32, u32)| undisturbed.pairs.get(pair).copied().map_or(Seconds::ZERO, scaled);
+    let of_mean = |sum: u128| {
+        let mean = sum as f64 / samples.len().max(1) as f64;
+        step * (mean / undisturbed.step.0 as f64)
+    };
     let mut ranks: Vec<RankWaits> = firsts
         .iter()
         .map(|&rank| {
@@ -209,8 +221,8 @@ fn answer(plan: &Plan, firsts: &[usize], undisturbed: &Waiting, samples: &[Waiti
         order.then((a.waiting, a.waited_for).cmp(&(b.waiting, b.waited_for)))
     });
     Stragglers {
-        undisturbed: undisturbed.step.into(),
-        samples: samples.iter().map(|sample| sample.step.into()).collect(),
+        undisturbed: step,
+        samples: samples.iter().map(|sample| scaled(sample.step)).collect(),
         ranks,
         pairs,
         gpus_per_rank: plan.mesh.tensor,
