@@ -21,10 +21,15 @@
 //! may run at once). In any schedule, Σ w_j M_j for the mean busy times M_j is at least that of one machine that runs the jobs
 //! one after the other by w_j / p_j: Σ w_j (C_j − p_j / 2). As C_j ≥ M_j + d_j / 2 with d_j its shortest duration,
 //! Σ w_j C_j ≥ Σ w_j (C_j^one − p_j / 2 + d_j / 2). Each job alone gives Σ w_j (h_j + d_j); the larger one counts.
+//! The jobs of a user with a quota of Q GPUs run on Q GPUs alone: with a_j / Q for p_j, the same holds of them. The sum over such
+//! users, and over all other jobs, counts if it is larger.
 //! Source: Eastman, Even & Isaacs 1964, Management Science 11(2), 268–279, for equal machines.
+//!
+//! Cost and lateness have bounds of each job alone, which know quotas only by the choices that these leave.
 
 use crate::instance::{Choice, Instance};
 use crate::objective::Objective;
+use crate::patterns::{Window, WindowChoice};
 
 /// Steps of the search for the multipliers.
 const STEPS: usize = 60;
@@ -32,6 +37,10 @@ const STEPS: usize = 60;
 const MOST_WINDOWS: usize = 4;
 /// Thresholds δ, and numbers k, that are tried for lengths.
 const LENGTHS: u64 = 8;
+/// The most jobs for which patterns are priced.
+const MOST_PRICED: usize = 200;
+/// Steps between two makespans that patterns are priced for, as a part of them.
+const FINENESS: u64 = 4_000;
 
 /// A value of the objective that no schedule is below: seconds, or dollars. `most` is a value that is reached.
 pub fn lower_bound(instance: &Instance, objective: Objective, most: f64) -> f64 {
@@ -44,7 +53,7 @@ pub fn lower_bound(instance: &Instance, objective: Objective, most: f64) -> f64 
 }
 
 fn fitting(instance: &Instance, job: usize) -> impl Iterator<Item = &Choice> {
-    instance.jobs[job].choices.iter().filter(|choice| instance.has_room(choice))
+    instance.jobs[job].choices.iter().filter(move |choice| instance.has_room(job, choice))
 }
 
 fn cost(instance: &Instance) -> f64 {
@@ -62,21 +71,44 @@ fn completion(instance: &Instance) -> f64 {
     let alone: f64 =
         instance.earliest_ends().iter().enumerate().map(|(job, end)| weight(job) * *end as f64).sum();
     let all = |choice: &Choice| (instance.kinds[choice.kind].nodes * instance.kinds[choice.kind].gpus) as f64;
-    let part = |job: usize| {
-        let parts =
-            fitting(instance, job).map(|choice| (choice.gpus as u64 * choice.duration) as f64 / all(choice));
-        parts.fold(f64::INFINITY, f64::min) / instance.kinds.len() as f64
+    let part = |job: usize| least_area(instance, job, all) / instance.kinds.len() as f64;
+    let every: Vec<usize> = (0..instance.jobs.len()).collect();
+    // The users of quotas one by one, and all others.
+    let of_quota = |quota: Option<(usize, usize)>| {
+        let is_of = |job: &usize| match quota {
+            Some((user, _)) => instance.jobs[*job].user == Some(user),
+            None => instance.quota_of(*job).is_none(),
+        };
+        let jobs: Vec<usize> = every.iter().copied().filter(is_of).collect();
+        match quota {
+            Some((_, gpus)) => one_machine(instance, &jobs, |job| least_area(instance, job, |_| gpus as f64)),
+            None => one_machine(instance, &jobs, part),
+        }
     };
-    let mut jobs: Vec<(f64, f64, u64)> =
-        (0..instance.jobs.len()).map(|job| (weight(job), part(job), instance.shortest(job))).collect();
+    let quotas = (0..instance.users.len()).filter_map(|user| Some((user, instance.quota(user)?)));
+    let by_users: f64 = quotas.map(Some).chain([None]).map(of_quota).sum();
+    // Sums of many numbers are not exact.
+    alone.max(one_machine(instance, &every, part).max(by_users) * (1.0 - 1e-9))
+}
+
+/// The least GPU-time of a job in seconds of as many GPUs as `all` says for a choice.
+fn least_area(instance: &Instance, job: usize, all: impl Fn(&Choice) -> f64) -> f64 {
+    let areas =
+        fitting(instance, job).map(|choice| (choice.gpus as u64 * choice.duration) as f64 / all(choice));
+    areas.fold(f64::INFINITY, f64::min)
+}
+
+/// Σ w_j (C_j − p_j / 2 + d_j / 2) on one machine that takes p_j for job j.
+fn one_machine(instance: &Instance, jobs: &[usize], part: impl Fn(usize) -> f64) -> f64 {
+    let of = |job: &usize| (instance.jobs[*job].weight, part(*job), instance.shortest(*job));
+    let mut jobs: Vec<(f64, f64, u64)> = jobs.iter().map(of).collect();
     jobs.sort_by(|one, other| (other.0 * one.1).total_cmp(&(one.0 * other.1)));
     let (mut busy, mut sum) = (0.0, 0.0);
     for (weight, part, shortest) in jobs {
         busy += part;
         sum += weight * (busy - part / 2.0 + shortest as f64 / 2.0);
     }
-    // Sums of many numbers are not exact.
-    alone.max(sum * (1.0 - 1e-9))
+    sum
 }
 
 /// The least T that is not shown to be too short.
@@ -90,6 +122,56 @@ fn makespan(instance: &Instance, most: u64) -> u64 {
     while low < high {
         let middle = low + (high - low) / 2;
         match is_too_short(instance, middle, (&heads, &tails), &windows, &widths) {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    low
+}
+
+/// A makespan that no schedule is below, by the patterns of `patterns`, between one that no schedule is below and one that is
+/// reached. Besides all GPUs, the quota of each user is a resource for its jobs alone.
+pub fn by_patterns(instance: &Instance, least: u64, most: u64) -> u64 {
+    if instance.jobs.len() > MOST_PRICED {
+        return least;
+    }
+    let heads: Vec<u64> =
+        instance.earliest_ends().iter().enumerate().map(|(job, end)| end - instance.shortest(job)).collect();
+    let tails = instance.tails();
+    let quotas = (0..instance.users.len()).filter_map(|user| Some((user, instance.quota(user)?)));
+    let groups: Vec<Option<(usize, usize)>> = std::iter::once(None).chain(quotas.map(Some)).collect();
+    let windows = windows(&heads, &tails);
+    let mut prices = vec![Vec::new(); groups.len() * windows.len()];
+    let mut is_too_short = |limit: u64| {
+        let all = groups.iter().flat_map(|group| windows.iter().map(move |window| (group, window)));
+        all.zip(&mut prices).any(|((group, (head, tail)), prices)| {
+            // Where the limit is less, no job is in both.
+            let Some(room) = limit.checked_sub(head + tail) else { return false };
+            let is_inside = |job: &usize| {
+                let is_of_group = group.is_none_or(|(user, _)| instance.jobs[*job].user == Some(user));
+                is_of_group && heads[*job] >= *head && tails[*job] >= *tail
+            };
+            let choices = |job: usize| {
+                let fits = fitting(instance, job)
+                    .filter(|choice| heads[job] + choice.duration + tails[job] <= limit);
+                let of = |choice: &Choice| {
+                    let resource = if group.is_some() { 0 } else { choice.kind };
+                    WindowChoice { resource, gpus: choice.gpus, duration: choice.duration }
+                };
+                fits.map(of).collect()
+            };
+            let gpus = match group {
+                Some((_, quota)) => vec![*quota],
+                None => instance.kinds.iter().map(|kind| kind.nodes * kind.gpus).collect(),
+            };
+            let jobs = (0..instance.jobs.len()).filter(is_inside).map(choices).collect();
+            Window { room, gpus, jobs }.is_too_short(prices)
+        })
+    };
+    let (mut low, mut high) = (least, most);
+    while low + low / FINENESS < high {
+        let middle = low + (high - low) / 2;
+        match is_too_short(middle) {
             true => low = middle + 1,
             false => high = middle,
         }

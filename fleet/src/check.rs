@@ -7,7 +7,8 @@ use crate::schedule::Schedule;
 ///
 /// # Errors
 /// A job that is missing, has another duration, begins too early, is on GPUs that do not exist, on several nodes without all
-/// of their GPUs or on nodes that are not successive where they must be, or on a GPU that another job holds. Memory is part of
+/// of their GPUs or on nodes that are not successive where they must be, or on a GPU that another job holds, and a user whose jobs
+/// hold more GPUs than its quota. Memory is part of
 /// a choice: the planner offers none that does not fit.
 pub fn check(instance: &Instance, schedule: &Schedule) -> Result<(), String> {
     let kinds = instance.nodes();
@@ -60,6 +61,19 @@ pub fn check(instance: &Instance, schedule: &Schedule) -> Result<(), String> {
                 let (one, other) = (name(one.job), name(other.job));
                 return Err(format!("{one} and {other} are both on GPU {gpu} of node {node}"));
             }
+        }
+    }
+    for entry in &schedule.placed {
+        let Some(user) = instance.jobs[entry.job].user else { continue };
+        let held = schedule.placed.iter().filter(|other| {
+            let is_same = instance.jobs[other.job].user == Some(user);
+            is_same && other.start <= entry.start && entry.start < other.end
+        });
+        let held: usize = held.map(|other| other.nodes.len() * other.gpus.len()).sum();
+        let of = &instance.users[user];
+        if let Some(most) = of.max_gpus.filter(|most| held > *most) {
+            let start = entry.start;
+            return Err(format!("{}: jobs hold {held} GPUs at {start} s, its quota is {most}", of.name));
         }
     }
     Ok(())

@@ -203,13 +203,20 @@ impl<W: Workers> Runner<'_, W> {
             let entry = schedule.placed.iter().find(|entry| entry.job == job).expect("it is in the order");
             let gpus = entry.choice_of(self.instance).gpus;
             let held: usize = self.runs.iter().flatten().sum();
+            let user = self.instance.jobs[job].user;
+            let of_user = (0..self.runs.len()).filter(|other| self.instance.jobs[*other].user == user);
+            let held_by_user: usize = of_user.filter_map(|other| self.runs[other]).sum();
+            let quota = self.instance.quota_of(job).unwrap_or(cores);
             if self.runs[job].is_some() || entry.start > 0 && self.instance.jobs[job].release == 0 {
                 continue;
             }
             let release = self.instance.jobs[job].release as f64;
             if release > self.workers.now() {
                 until = until.min(release);
-            } else if entry.start == 0 && held + gpus <= cores {
+            } else if entry.start == 0
+                && held + gpus <= cores
+                && (user.is_none() || held_by_user + gpus <= quota)
+            {
                 self.record("start", job, &format!("{gpus}@0"))?;
                 self.workers.start(job, gpus)?;
                 self.runs[job] = Some(gpus);

@@ -46,7 +46,7 @@ pub const HEURISTICS: [&dyn Heuristic; 9] = [
 /// The choice of a job that is least by `order`.
 fn least(instance: &Instance, job: usize, order: impl Fn(&Choice, &Choice) -> Ordering) -> usize {
     let choices = &instance.jobs[job].choices;
-    let fits = (0..choices.len()).filter(|index| instance.has_room(&choices[*index]));
+    let fits = (0..choices.len()).filter(|index| instance.has_room(job, &choices[*index]));
     fits.min_by(|one, other| order(&choices[*one], &choices[*other]))
         .expect("every job has a choice that fits")
 }

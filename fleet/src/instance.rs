@@ -11,6 +11,8 @@ pub struct Instance {
     pub kinds: Vec<NodeKind>,
     /// Jobs.
     pub jobs: Vec<FleetJob>,
+    /// Whose jobs they are.
+    pub users: Vec<User>,
     /// Whether the nodes of a job must be successive.
     pub contiguous: bool,
 }
@@ -24,6 +26,15 @@ pub struct NodeKind {
     pub nodes: usize,
     /// GPUs of each.
     pub gpus: usize,
+}
+
+/// Somebody with jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// The most GPUs that the user's jobs hold together at any time.
+    pub max_gpus: Option<usize>,
 }
 
 /// A job.
@@ -41,6 +52,8 @@ pub struct FleetJob {
     pub weight: f64,
     /// Jobs that must have ended before it begins.
     pub after: Vec<usize>,
+    /// Whose job it is.
+    pub user: Option<usize>,
 }
 
 /// GPUs of one kind, and how long the job takes on them.
@@ -96,6 +109,12 @@ pub enum FleetError {
 }
 
 impl Instance {
+    /// The same without jobs.
+    pub fn emptied(&self) -> Self {
+        let (kinds, users) = (self.kinds.clone(), self.users.clone());
+        Self { kinds, users, jobs: Vec::new(), contiguous: self.contiguous }
+    }
+
     /// The first node of a kind.
     pub fn first_node(&self, kind: usize) -> usize {
         self.kinds[..kind].iter().map(|kind| kind.nodes).sum()
@@ -117,8 +136,23 @@ impl Instance {
         choice.gpus.div_ceil(self.kinds[choice.kind].gpus)
     }
 
+    /// The GPUs that jobs of a user hold at most at any time; `None` if that is no less than there are.
+    pub fn quota(&self, user: usize) -> Option<usize> {
+        self.users[user].max_gpus.filter(|most| *most < self.gpus())
+    }
+
+    /// The quota of a job's user.
+    pub fn quota_of(&self, job: usize) -> Option<usize> {
+        self.jobs[job].user.and_then(|user| self.quota(user))
+    }
+
+    /// Whether a job with a choice is on GPUs that there are, and no more than its user may have.
+    pub fn has_room(&self, job: usize, choice: &Choice) -> bool {
+        self.is_there(choice) && self.quota_of(job).is_none_or(|most| choice.gpus <= most)
+    }
+
     /// Whether a choice is on GPUs that there are.
-    pub fn has_room(&self, choice: &Choice) -> bool {
+    pub fn is_there(&self, choice: &Choice) -> bool {
         let Some(kind) = self.kinds.get(choice.kind) else { return false };
         let whole = choice.gpus <= kind.gpus || choice.gpus.is_multiple_of(kind.gpus);
         choice.gpus > 0 && whole && choice.gpus <= kind.nodes * kind.gpus && choice.duration > 0
@@ -132,16 +166,30 @@ impl Instance {
         if self.gpus() == 0 {
             return Err(FleetError::NoGpus);
         }
-        for job in &self.jobs {
-            if !job.choices.iter().any(|choice| self.has_room(choice)) {
-                let reason = match job.choices.iter().map(|choice| choice.gpus).min() {
-                    None => "it has no plan".into(),
-                    Some(least) => format!("it needs {least} GPUs or more, the cluster has {}", self.gpus()),
+        for (index, job) in self.jobs.iter().enumerate() {
+            if !job.choices.iter().any(|choice| self.has_room(index, choice)) {
+                let least = |of: &dyn Fn(&Choice) -> bool| {
+                    job.choices.iter().filter(|choice| of(choice)).map(|choice| choice.gpus).min()
+                };
+                let there = least(&|choice| self.is_there(choice));
+                let reason = match (there.zip(job.user), least(&|_| true)) {
+                    (Some((least, user)), _) => self.exceeds_quota(user, least),
+                    (None, Some(least)) => {
+                        format!("it needs {least} GPUs or more, the cluster has {}", self.gpus())
+                    }
+                    (None, None) => "it has no plan".into(),
                 };
                 return Err(FleetError::NeverFits { job: job.name.clone(), reason });
             }
         }
         self.sorted().map(|_| ())
+    }
+
+    /// Why a job that needs so many GPUs never fits.
+    pub fn exceeds_quota(&self, user: usize, least: usize) -> String {
+        let User { name, max_gpus } = &self.users[user];
+        let most = max_gpus.unwrap_or(self.gpus());
+        format!("it needs {least} GPUs or more, its user `{name}` may have {most} (`max_gpus`)")
     }
 
     /// Checks that no deadline is too early for its job alone.
@@ -212,7 +260,7 @@ impl Instance {
 
     /// The shortest duration of a job.
     pub fn shortest(&self, job: usize) -> u64 {
-        let fits = self.jobs[job].choices.iter().filter(|choice| self.has_room(choice));
+        let fits = self.jobs[job].choices.iter().filter(|choice| self.has_room(job, choice));
         fits.map(|choice| choice.duration).min().unwrap_or(0)
     }
 

@@ -19,6 +19,20 @@
 //! after = ["base"]
 //! ```
 //!
+//! Jobs may belong to users. At no time more than `max_gpus` GPUs are held by a user's jobs, and `weight` multiplies theirs:
+//!
+//! ```toml
+//! [[user]]
+//! name = "ann"
+//! max_gpus = 32
+//! weight = 2.0
+//!
+//! [[job]]
+//! name = "base"
+//! user = "ann"
+//! steps = 2000
+//! ```
+//!
 //! With `throughputs = "table.csv"` (columns `profile,gpus,steps_per_s` and, for several kinds of nodes, `node`), jobs name a
 //! `profile` and `steps` instead of a model.
 
@@ -27,6 +41,11 @@ use thiserror::Error;
 
 /// The most jobs of a file.
 pub const MOST_JOBS: usize = 10_000;
+/// The most users of a file.
+const MOST_USERS: usize = 1_000;
+/// The largest weight of a job or a user, and what is said of a larger one.
+const MOST_WEIGHT: f64 = 1e9;
+const ALLOWED_WEIGHT: &str = "it should be from 0 to 1e9";
 /// Bytes of the longest name of a job, which names files too.
 const LONGEST_NAME: usize = 100;
 /// The longest time in hours: a century.
@@ -44,6 +63,21 @@ pub struct JobFile {
     /// The jobs.
     #[serde(default)]
     pub job: Vec<JobRow>,
+    /// Whose they are.
+    #[serde(default)]
+    pub user: Vec<UserRow>,
+}
+
+/// What the file says of a user.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserRow {
+    /// The name.
+    pub name: String,
+    /// The most GPUs that the user's jobs hold at any time.
+    pub max_gpus: Option<usize>,
+    /// What multiplies the weights of the user's jobs.
+    pub weight: Option<f64>,
 }
 
 /// What the file says of a job.
@@ -80,6 +114,8 @@ pub struct JobRow {
     pub epochs: Option<f64>,
     /// Tokens of an epoch.
     pub dataset_tokens: Option<f64>,
+    /// Whose it is.
+    pub user: Option<String>,
     /// How much its completion counts.
     pub weight: Option<f64>,
     /// When it should have ended.
@@ -109,12 +145,14 @@ pub enum JobFileError {
         message: String,
     },
     /// A key with a value that makes no sense, or that is missing.
-    #[error("{path}: job `{job}`: `{key}` is {value}; {allowed}")]
+    #[error("{path}: {table} `{name}`: `{key}` is {value}; {allowed}")]
     BadValue {
         /// The file.
         path: String,
-        /// The job.
-        job: String,
+        /// `job` or `user`.
+        table: &'static str,
+        /// Its name.
+        name: String,
         /// The key.
         key: &'static str,
         /// The value.
@@ -133,6 +171,10 @@ pub struct NamedJob {
     pub row: JobRow,
     /// The jobs, by their places, that must have ended before it begins.
     pub after: Vec<usize>,
+    /// The place of its user in the file.
+    pub user: Option<usize>,
+    /// Its weight times that of its user.
+    pub weight: f64,
 }
 
 impl JobRow {
@@ -155,6 +197,7 @@ impl JobRow {
             steps: self.steps.or(of.steps),
             epochs: self.epochs.or(of.epochs),
             dataset_tokens: self.dataset_tokens.or(of.dataset_tokens),
+            user: self.user.or(of.user),
             weight: self.weight.or(of.weight),
             deadline_h: self.deadline_h.or(of.deadline_h),
             earliest_h: self.earliest_h.or(of.earliest_h),
@@ -189,13 +232,15 @@ pub fn read(text: &str, path: &str) -> Result<(JobFile, Vec<NamedJob>), JobFileE
     if file.job.is_empty() {
         return Err(syntax("there is no [[job]]".into()));
     }
+    check_users(&file.user, path)?;
     let mut named: Vec<(String, Vec<usize>)> = Vec::new();
     let mut jobs = Vec::new();
     for (index, row) in file.job.iter().enumerate() {
         let row = row.clone().or(&file.defaults);
         let bad = |key: &'static str, value: String, allowed: &str| JobFileError::BadValue {
             path: path.into(),
-            job: row.name.clone().unwrap_or(format!("number {}", index + 1)),
+            table: "job",
+            name: row.name.clone().unwrap_or(format!("number {}", index + 1)),
             key,
             value,
             allowed: allowed.into(),
@@ -217,10 +262,17 @@ pub fn read(text: &str, path: &str) -> Result<(JobFile, Vec<NamedJob>), JobFileE
             let allowed = format!("it should be 1 or more, and all jobs at most {MOST_JOBS}");
             return Err(bad("copies", copies.to_string(), &allowed));
         }
+        let user = row.user.as_ref().map(|name| {
+            let place = file.user.iter().position(|user| user.name == *name);
+            place.ok_or_else(|| bad("user", format!("{name:?}"), "no [[user]] has this name"))
+        });
+        let user = user.transpose()?;
+        let of_user = user.and_then(|user| file.user[user].weight).unwrap_or(1.0);
+        let weight = row.weight.unwrap_or(1.0) * of_user;
         let places = (jobs.len()..jobs.len() + copies).collect();
         for copy in 1..=copies {
             let name = if copies > 1 { format!("{name}-{copy}") } else { name.clone() };
-            jobs.push(NamedJob { name, row: row.clone(), after: Vec::new() });
+            jobs.push(NamedJob { name, row: row.clone(), after: Vec::new(), user, weight });
         }
         named.push((name, places));
     }
@@ -232,7 +284,8 @@ pub fn read(text: &str, path: &str) -> Result<(JobFile, Vec<NamedJob>), JobFileE
             let Some(before) = of_row.or(of_copy) else {
                 return Err(JobFileError::BadValue {
                     path: path.into(),
-                    job: jobs[place].name.clone(),
+                    table: "job",
+                    name: jobs[place].name.clone(),
                     key: "after",
                     value: format!("{name:?}"),
                     allowed: "no job has this name".into(),
@@ -245,6 +298,35 @@ pub fn read(text: &str, path: &str) -> Result<(JobFile, Vec<NamedJob>), JobFileE
         jobs[place].after = after;
     }
     Ok((file, jobs))
+}
+
+/// Checks the users.
+fn check_users(users: &[UserRow], path: &str) -> Result<(), JobFileError> {
+    for (index, user) in users.iter().enumerate() {
+        let bad = |key: &'static str, value: String, allowed: &str| {
+            let (path, name, allowed) = (path.into(), user.name.clone(), allowed.into());
+            Err(JobFileError::BadValue { path, table: "user", name, key, value, allowed })
+        };
+        if user.name.trim().is_empty() || user.name.contains(char::is_control) {
+            return bad("name", format!("{:?}", user.name), "it should be a word");
+        }
+        if index == MOST_USERS {
+            return bad("name", "one too many".into(), &format!("there are at most {MOST_USERS} users"));
+        }
+        if users[..index].iter().any(|other| other.name == user.name) {
+            return bad("name", format!("{:?}", user.name), "another user has this name");
+        }
+        if user.max_gpus == Some(0) {
+            return bad("max_gpus", "0".into(), "it should be 1 or more");
+        }
+        match user.weight {
+            Some(weight) if !(0.0..=MOST_WEIGHT).contains(&weight) => {
+                return bad("weight", number(weight), ALLOWED_WEIGHT);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// A number as it is usually written; one of many digits by its exponent.
@@ -277,8 +359,8 @@ fn check(row: &JobRow, bad: &dyn Fn(&'static str, String, &str) -> JobFileError)
         }
     }
     match row.weight {
-        Some(weight) if !(0.0..=1e9).contains(&weight) => {
-            return Err(bad("weight", number(weight), "it should be from 0 to 1e9"));
+        Some(weight) if !(0.0..=MOST_WEIGHT).contains(&weight) => {
+            return Err(bad("weight", number(weight), ALLOWED_WEIGHT));
         }
         _ => {}
     }

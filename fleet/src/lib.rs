@@ -22,9 +22,10 @@
 //!     deadline: None,
 //!     weight: 1.0,
 //!     after: vec![],
+//!     user: None,
 //! };
 //! let kinds = vec![NodeKind { name: "node".into(), nodes: 1, gpus: 2 }];
-//! let instance = Instance { kinds, jobs: vec![job("a"), job("b")], contiguous: true };
+//! let instance = Instance { kinds, jobs: vec![job("a"), job("b")], users: vec![], contiguous: true };
 //! let answer = solve(&instance, Objective::Makespan, Effort::default())?;
 //! assert_eq!(answer.schedule.makespan(), 10);
 //! assert!(answer.is_proved());
@@ -46,6 +47,7 @@ pub mod online;
 pub mod options;
 pub mod order_search;
 pub mod part;
+pub mod patterns;
 pub mod policies;
 pub mod program;
 pub mod reschedule;

@@ -221,5 +221,15 @@ fn start(
             ));
         }
     }
+    if let Some((user, quota)) = instance.jobs[job].user.zip(instance.quota_of(job)) {
+        let of_user = runs.iter().enumerate().filter(|(other, _)| instance.jobs[*other].user == Some(user));
+        let held = of_user
+            .filter_map(|(other, run)| Some(&instance.jobs[other].choices[run.as_ref()?.running.choice]));
+        let held: usize = held.map(|choice| choice.gpus).sum();
+        if held + gpus > quota {
+            let name = &instance.users[user].name;
+            return Err(format!("other jobs of user `{name}` hold {held} GPUs, and `max_gpus` is {quota}"));
+        }
+    }
     Ok(Running { choice, nodes })
 }

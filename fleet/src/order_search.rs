@@ -42,7 +42,7 @@ struct OrderSearch<'a> {
 pub fn search(instance: &Instance, objective: Objective, known: f64, most: usize) -> Ordered {
     let jobs = instance.jobs.len();
     let area = |job: usize| {
-        let fits = instance.jobs[job].choices.iter().filter(|choice| instance.has_room(choice));
+        let fits = instance.jobs[job].choices.iter().filter(|choice| instance.has_room(job, choice));
         fits.map(|choice| choice.gpus as u64 * choice.duration).min().unwrap_or(0)
     };
     let several = |kind: usize| {
@@ -84,6 +84,7 @@ fn are_equal(instance: &Instance, one: usize, other: usize) -> bool {
         && (of_one.release, of_one.deadline, of_one.weight)
             == (of_other.release, of_other.deadline, of_other.weight)
         && of_one.after == of_other.after
+        && of_one.user == of_other.user
         && !waits(one)
         && !waits(other)
 }
@@ -107,11 +108,12 @@ impl OrderSearch<'_> {
             let instance = self.instance;
             let ready = instance.ready(job, &self.ends).max(last);
             for (index, choice) in instance.jobs[job].choices.iter().enumerate() {
-                if !instance.has_room(choice) {
+                if !instance.has_room(job, choice) {
                     continue;
                 }
                 let (kind, first) = (&instance.kinds[choice.kind], instance.first_node(choice.kind));
                 let (per_node, count) = (choice.gpus.min(kind.gpus), instance.nodes_of(choice));
+                let ready = free.of_user(instance, job, choice.gpus, ready);
                 for node in first..=first + kind.nodes - count {
                     let nodes = free.nodes();
                     if self.shared[choice.kind] && (first..node).any(|other| nodes[other] == nodes[node]) {
@@ -132,6 +134,7 @@ impl OrderSearch<'_> {
                     };
                     let mut next = free.clone();
                     (node..node + count).for_each(|node| next.take(node, per_node, start, end));
+                    next.take_of_user(instance, job, choice.gpus, start, end);
                     self.ends[job] = end;
                     if !self.is_cut(&next, start, now) {
                         self.left -= 1;
@@ -159,7 +162,7 @@ impl OrderSearch<'_> {
             match self.objective {
                 Objective::Makespan => ends = ends.max((end + self.tails[job]) as f64),
                 Objective::Cost => {
-                    let fits = of.choices.iter().filter(|choice| self.instance.has_room(choice));
+                    let fits = of.choices.iter().filter(|choice| self.instance.has_room(job, choice));
                     ends += fits.map(|choice| choice.cost).fold(f64::INFINITY, f64::min);
                 }
                 other => ends += other.of_job(self.instance, job, end, 0.0),

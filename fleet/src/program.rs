@@ -13,7 +13,7 @@
 //!
 //! d_c is the duration in seconds, l_c the number of grid points that it surely covers, u_pr the GPUs that place p takes of
 //! resource r. A resource is a node; or all nodes of a kind, where they can stand for each other: where every choice takes whole
-//! nodes one at a time, or there is one node.
+//! nodes one at a time, or there is one node; or the quota of a user, of which all GPUs of its jobs are taken.
 //!
 //! **Exact grid.** Where the unit Δ divides all durations and releases, l_c = d_c / Δ, e_t = t Δ and the program is the problem: the
 //! list schedule of a best schedule's order has all starts on the grid.
@@ -29,6 +29,7 @@
 use crate::instance::{Choice, Instance};
 use crate::list::Sequence;
 use crate::objective::Objective;
+use std::ops::Range;
 use trainwright_planner::solver::{IntegerProgram, Limits, Relation, search};
 
 /// The most columns of a program.
@@ -107,7 +108,7 @@ fn greatest_divisor(one: u64, other: u64) -> u64 {
 /// A time by which all jobs have ended in some schedule that is better than the known one, if there is any.
 fn horizon(instance: &Instance, objective: Objective, known: Known) -> u64 {
     let longest = |job: usize| {
-        let fits = instance.jobs[job].choices.iter().filter(|choice| instance.has_room(choice));
+        let fits = instance.jobs[job].choices.iter().filter(|choice| instance.has_room(job, choice));
         fits.map(|choice| choice.duration).max().unwrap_or(0)
     };
     let release = instance.jobs.iter().map(|job| job.release).max().unwrap_or(0);
@@ -179,18 +180,15 @@ impl Program {
             all
         };
         // Only where something begins can a resource become too small.
-        for (capacity, nodes) in resources(instance, &pooled) {
+        for (capacity, resource) in resources(instance, &pooled) {
             for point in &points {
                 let covers = |start: &Start| start.points.0 <= *point && *point < start.points.1;
-                let on = |start: &Start| {
-                    let (first, count) = start.nodes;
-                    nodes.start < first + count && first < nodes.end
-                };
                 let terms: Vec<(usize, f64)> = columns
                     .iter()
                     .enumerate()
-                    .filter(|(_, start)| covers(start) && on(start))
-                    .map(|(index, start)| (index, per_node(instance, choice(instance, start)) as f64))
+                    .filter(|(_, start)| covers(start))
+                    .map(|(index, start)| (index, resource.taken(instance, start) as f64))
+                    .filter(|(_, gpus)| *gpus > 0.0)
                     .collect();
                 let most: f64 = terms.iter().map(|(_, gpus)| gpus).sum();
                 if most > capacity as f64 && !add(&mut rows, terms, Relation::AtMost, capacity as f64) {
@@ -260,16 +258,41 @@ fn is_pooled(instance: &Instance, kind: usize) -> bool {
     of.nodes == 1 || choices.all(|choice| choice.gpus == of.gpus)
 }
 
-/// GPUs of each resource, and its nodes.
-fn resources(instance: &Instance, pooled: &[bool]) -> Vec<(usize, std::ops::Range<usize>)> {
+/// What has a number of GPUs.
+enum Resource {
+    Nodes(Range<usize>),
+    /// The quota of a user.
+    User(usize),
+}
+
+impl Resource {
+    /// GPUs that a column takes of it.
+    fn taken(&self, instance: &Instance, start: &Start) -> usize {
+        let (first, count) = start.nodes;
+        match self {
+            Self::Nodes(nodes) if nodes.start < first + count && first < nodes.end => {
+                per_node(instance, choice(instance, start))
+            }
+            Self::User(user) if instance.jobs[start.job].user == Some(*user) => choice(instance, start).gpus,
+            _ => 0,
+        }
+    }
+}
+
+/// Resources, each with its GPUs.
+fn resources(instance: &Instance, pooled: &[bool]) -> Vec<(usize, Resource)> {
     let of = |kind: usize| {
         let (first, of) = (instance.first_node(kind), &instance.kinds[kind]);
         match pooled[kind] {
-            true => vec![(of.nodes * of.gpus, first..first + of.nodes)],
-            false => (first..first + of.nodes).map(|node| (of.gpus, node..node + 1)).collect(),
+            true => vec![(of.nodes * of.gpus, Resource::Nodes(first..first + of.nodes))],
+            false => {
+                (first..first + of.nodes).map(|node| (of.gpus, Resource::Nodes(node..node + 1))).collect()
+            }
         }
     };
-    (0..instance.kinds.len()).flat_map(of).collect()
+    let of_users =
+        (0..instance.users.len()).filter_map(|user| Some((instance.quota(user)?, Resource::User(user))));
+    (0..instance.kinds.len()).flat_map(of).chain(of_users).collect()
 }
 
 /// Places of a choice: the first node and how many. Equal nodes of a kind on which no job has several are given out so that job j
@@ -300,7 +323,7 @@ fn columns(
     let horizon = horizon(instance, objective, known);
     let (ends, tails) = (instance.earliest_ends(), instance.tails());
     let least = |job: usize| {
-        let of = instance.jobs[job].choices.iter().filter(|choice| instance.has_room(choice));
+        let of = instance.jobs[job].choices.iter().filter(|choice| instance.has_room(job, choice));
         let values = of.map(|choice| objective.of_job(instance, job, ends[job], choice.cost));
         values.fold(f64::INFINITY, f64::min)
     };
@@ -309,7 +332,8 @@ fn columns(
     let mut columns = Vec::new();
     for (job, of) in instance.jobs.iter().enumerate() {
         let head = ends[job] - instance.shortest(job);
-        for (index, choice) in of.choices.iter().enumerate().filter(|(_, choice)| instance.has_room(choice)) {
+        let fits = of.choices.iter().enumerate().filter(|(_, choice)| instance.has_room(job, choice));
+        for (index, choice) in fits {
             let places = places(instance, job, choice, pooled);
             for point in head.div_ceil(grid.unit)..=horizon.div_ceil(grid.unit) {
                 let end = earliest(point, grid).max(head) + choice.duration;

@@ -132,7 +132,7 @@ impl Problem<'_> {
         match &self.observed.jobs[job].running {
             Some(running) if stays => vec![self.choice(job, &all[running.choice], true)],
             _ => {
-                let up = all.iter().filter(|choice| self.is_up(choice));
+                let up = all.iter().filter(|choice| self.is_up(job, choice));
                 up.map(|choice| self.choice(job, choice, false)).collect()
             }
         }
@@ -158,7 +158,7 @@ impl Problem<'_> {
             }
         };
         let jobs = self.jobs.iter().enumerate().map(of).collect();
-        Instance { kinds: self.old.kinds.clone(), jobs, contiguous: self.old.contiguous }
+        Instance { jobs, ..self.old.emptied() }
     }
 
     /// The jobs with every way to go on, which may stay or move on any nodes: no new schedule is below a bound of it.
@@ -173,14 +173,14 @@ impl Problem<'_> {
     }
 
     /// Whether nodes that are up have room for a choice.
-    fn is_up(&self, choice: &Choice) -> bool {
+    fn is_up(&self, job: usize, choice: &Choice) -> bool {
         let (count, mut row, mut all) = (self.old.nodes_of(choice), 0, 0);
         for (node, kind) in self.old.nodes().into_iter().enumerate() {
             let is_up = kind == choice.kind && !self.observed.down.contains(&node);
             row = if is_up { row + 1 } else { 0 };
             all += usize::from(is_up);
             if row >= count || !self.old.contiguous && all >= count {
-                return self.old.has_room(choice);
+                return self.old.has_room(job, choice);
             }
         }
         false
@@ -188,8 +188,9 @@ impl Problem<'_> {
 
     /// Whether every job fits on the nodes that are up.
     fn fits(&self) -> Result<(), FleetError> {
-        for of in self.jobs.iter().map(|job| &self.old.jobs[*job]) {
-            if !of.choices.iter().any(|choice| self.is_up(choice)) {
+        for &job in &self.jobs {
+            let of = &self.old.jobs[job];
+            if !of.choices.iter().any(|choice| self.is_up(job, choice)) {
                 let reason = "the nodes that are up do not have GPUs enough".into();
                 return Err(FleetError::NeverFits { job: of.name.clone(), reason });
             }
@@ -220,6 +221,7 @@ impl Problem<'_> {
                 deadline: None,
                 weight: 0.0,
                 after: Vec::new(),
+                user: None,
             });
             nodes.push(Some(vec![*node]));
         }

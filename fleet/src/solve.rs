@@ -1,9 +1,9 @@
 //! From an instance to a schedule with a proved bound: heuristics, local search, the integer program.
 
-use crate::bound::lower_bound;
+use crate::bound::{by_patterns, lower_bound};
 use crate::check::check;
 use crate::heuristics::HEURISTICS;
-use crate::improve::improve;
+use crate::improve::{Search, improve};
 use crate::instance::{FleetError, Instance};
 use crate::list::{Sequence, place, schedule};
 use crate::objective::{Objective, Score};
@@ -25,6 +25,9 @@ const MOST_ORDERED: usize = 12;
 const SEARCHES: u64 = 4;
 /// Rounds of them, each from the best schedule so far.
 const ROUNDS: u64 = 5;
+/// The makespan that a search allows choices, between the bound and the best one: a job's long choice, once the others have
+/// settled around it, does not change any more.
+const WITHIN: [f64; SEARCHES as usize] = [0.25, 0.25, 0.5, 1.0];
 /// Objectives that are nearer than this part are equal.
 const SAME: f64 = 1e-9;
 
@@ -122,14 +125,25 @@ pub fn solve(instance: &Instance, objective: Objective, effort: Effort) -> Resul
     let best =
         rivals.iter().min_by(|one, other| one.score.compare(&other.score)).expect("there are heuristics");
     let mut best = Best { schedule: best.schedule.clone(), score: best.score };
-    let mut bound = lower_bound(instance, objective, best.bounding());
+    let mut bound = lower_bound(instance, objective, best.score.value());
+    if objective == Objective::Makespan && !best.is_at(bound) {
+        bound = by_patterns(instance, bound as u64, best.score.value() as u64) as f64;
+    }
     for round in 0..ROUNDS {
         if best.is_at(bound) || stop() {
             break;
         }
         let start = Sequence { order: best.schedule.order(), choices: best.schedule.choices() };
         let seeds = round * SEARCHES..(round + 1) * SEARCHES;
-        let search = |seed| improve(instance, objective, &start, (effort.factor, seed), &|| stop()).0;
+        let search = |seed| {
+            let within = match objective {
+                Objective::Makespan => {
+                    bound + WITHIN[(seed % SEARCHES) as usize] * (best.score.value() - bound)
+                }
+                _ => f64::INFINITY,
+            };
+            improve(instance, objective, &start, Search { effort: effort.factor, seed, within }, &|| stop()).0
+        };
         let found: Vec<Sequence> = seeds.into_par_iter().map(search).collect();
         found.iter().for_each(|sequence| best.offer(instance, objective, schedule(instance, sequence)));
     }
@@ -188,11 +202,6 @@ struct Best {
 }
 
 impl Best {
-    /// A value that is reached, whatever the deadlines.
-    fn bounding(&self) -> f64 {
-        self.score.value()
-    }
-
     fn is_at(&self, bound: f64) -> bool {
         self.score.0[0] == 0.0 && self.score.value() <= bound * (1.0 + SAME)
     }

@@ -130,10 +130,16 @@ fn random_instance(random: &mut ChaCha8Rng) -> Instance {
             deadline: None,
             weight: 1.0,
             after: if index > 0 && random.random_range(0..3) == 0 { vec![index - 1] } else { Vec::new() },
+            user: None,
         }
     };
     let kinds = vec![NodeKind { name: "n".into(), nodes: 1, gpus: cores }];
-    Instance { kinds, jobs: (0..jobs).map(|index| job(index, random)).collect(), contiguous: true }
+    Instance {
+        kinds,
+        jobs: (0..jobs).map(|index| job(index, random)).collect(),
+        users: Vec::new(),
+        contiguous: true,
+    }
 }
 
 fn machine(instance: &Instance) -> Machine<'_> {
@@ -265,10 +271,15 @@ fn a_job_that_fails_for_good_takes_those_with_it_that_wait() {
         deadline: None,
         weight: 1.0,
         after: after.to_vec(),
+        user: None,
     };
     let jobs = vec![job("a", &[]), job("b", &[0]), job("c", &[1]), job("d", &[])];
-    let instance =
-        Instance { kinds: vec![NodeKind { name: "n".into(), nodes: 1, gpus: 1 }], jobs, contiguous: true };
+    let instance = Instance {
+        kinds: vec![NodeKind { name: "n".into(), nodes: 1, gpus: 1 }],
+        jobs,
+        users: Vec::new(),
+        contiguous: true,
+    };
     let answer = solve(&instance, Objective::Makespan, Effort::default()).unwrap();
     let (mut on, mut log) = (machine(&instance), String::new());
     on.faults[0] = Some((0.5, false));

@@ -7,9 +7,10 @@
 use crate::long::cases;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
+use trainwright_fleet::bound::by_patterns;
 use trainwright_fleet::check::check;
 use trainwright_fleet::heuristics::HEURISTICS;
-use trainwright_fleet::instance::{Choice, FleetJob, Instance, NodeKind};
+use trainwright_fleet::instance::{Choice, FleetJob, Instance, NodeKind, User};
 use trainwright_fleet::objective::Objective;
 use trainwright_fleet::{Effort, solve};
 
@@ -19,6 +20,8 @@ struct Exhaustive<'a> {
     objective: Objective,
     horizon: usize,
     busy: Vec<Vec<usize>>,
+    /// GPUs that the jobs of each user hold at each second.
+    held: Vec<Vec<usize>>,
     ends: Vec<u64>,
     order: Vec<usize>,
     keeps_deadlines: bool,
@@ -73,6 +76,11 @@ impl Exhaustive<'_> {
                 if matches!(self.objective, Objective::Makespan) && end as f64 >= self.best {
                     break;
                 }
+                let most = of.user.and_then(|user| self.instance.users[user].max_gpus).unwrap_or(usize::MAX);
+                let exceeds = |held: &usize| held + choice.gpus > most;
+                if of.user.is_some_and(|user| self.held[user][start..end].iter().any(exceeds)) {
+                    continue;
+                }
                 for window in first..=first + kind.nodes - count {
                     let nodes = window..window + count;
                     let fits = nodes.clone().all(|node| {
@@ -84,8 +92,14 @@ impl Exhaustive<'_> {
                     nodes.clone().for_each(|node| {
                         self.busy[node][start..end].iter_mut().for_each(|busy| *busy += per_node)
                     });
+                    let hold = |held: &mut Vec<Vec<usize>>, change: fn(usize, usize) -> usize| {
+                        let of_user = of.user.map(|user| &mut held[user][start..end]);
+                        of_user.into_iter().flatten().for_each(|held| *held = change(*held, choice.gpus));
+                    };
+                    hold(&mut self.held, |held, gpus| held + gpus);
                     self.ends[job] = end as u64;
                     self.search(placed + 1);
+                    hold(&mut self.held, |held, gpus| held - gpus);
                     nodes.for_each(|node| {
                         self.busy[node][start..end].iter_mut().for_each(|busy| *busy -= per_node)
                     });
@@ -105,6 +119,7 @@ fn exhaustive(instance: &Instance, objective: Objective, most: f64) -> f64 {
         objective,
         horizon,
         busy: vec![vec![0; horizon + 1]; nodes],
+        held: vec![vec![0; horizon + 1]; instance.users.len()],
         ends: vec![0; instance.jobs.len()],
         order: (0..instance.jobs.len()).collect(),
         keeps_deadlines: objective != Objective::Deadlines,
@@ -164,16 +179,40 @@ fn random_instance(seed: u64) -> Instance {
         let after = (0..job).filter(|_| random.random_range(0..8) == 0).collect();
         let deadline = (random.random_range(0..3) == 0).then(|| random.random_range(4..20));
         let weight = random.random_range(1..=3) as f64;
-        all.push(FleetJob { name: format!("j{job}"), choices, release, deadline, weight, after });
+        all.push(FleetJob { name: format!("j{job}"), choices, release, deadline, weight, after, user: None });
     }
-    Instance { kinds, jobs: all, contiguous: true }
+    Instance { kinds, jobs: all, users: Vec::new(), contiguous: true }
 }
 
-fn compare(objective: Objective, long: usize) {
+/// The instance with jobs of two users and of nobody, whose quotas leave each job a choice.
+fn with_quotas(mut instance: Instance, seed: u64) -> Instance {
+    let mut random = ChaCha8Rng::seed_from_u64(1_000 + seed);
+    let mut least = [1, 1];
+    for job in &mut instance.jobs {
+        job.user = [None, Some(0), Some(0), Some(1), Some(1)][random.random_range(0..5)];
+        let fewest = job.choices.iter().map(|choice| choice.gpus).min().unwrap_or(1);
+        if let Some(user) = job.user {
+            least[user] = least[user].max(fewest);
+        }
+    }
+    let user = |least: usize| User {
+        name: "u".into(),
+        max_gpus: (random.random_range(0..6) > 0).then(|| least + random.random_range(0..3)),
+    };
+    instance.users = least.map(user).into();
+    instance
+}
+
+/// The number of fleets whose value is larger with quotas than without.
+fn compare(objective: Objective, long: usize, quotas: bool) -> usize {
     let number = cases("TRAINWRIGHT_FLEET", long / 3, long) as u64;
     let mut unproved = Vec::new();
+    let mut held_back = 0;
     for seed in 0..number {
         let mut instance = random_instance(seed);
+        if quotas {
+            instance = with_quotas(instance, seed);
+        }
         if objective != Objective::Deadlines {
             instance.jobs.iter_mut().for_each(|job| job.deadline = None);
         } else {
@@ -193,26 +232,48 @@ fn compare(objective: Objective, long: usize) {
         assert!(answer.bound <= value, "seed {seed}");
         let best = exhaustive(&instance, objective, value);
         assert_eq!(best, value, "seed {seed}: {} is below what was found, bound {}", best, answer.bound);
+        if objective == Objective::Makespan {
+            let bound = by_patterns(&instance, 0, 10 * value as u64);
+            assert!(
+                bound as f64 <= best,
+                "seed {seed}: a bound of {bound} s above the least makespan, {best} s"
+            );
+        }
+        let free = Instance { users: instance.users.iter().map(without_quota).collect(), ..instance.clone() };
+        held_back +=
+            usize::from(quotas && solve(&free, objective, Effort::default()).unwrap().score.value() < value);
         if !answer.is_proved() {
             unproved.push((seed, answer.bound, value));
         }
     }
     assert!(unproved.is_empty(), "optimal but not proved: {unproved:?}");
+    held_back
+}
+
+fn without_quota(user: &User) -> User {
+    User { max_gpus: None, ..user.clone() }
 }
 
 #[test]
 fn the_makespan_is_that_of_exhaustive_search() {
-    compare(Objective::Makespan, 60);
+    compare(Objective::Makespan, 60, false);
 }
 
 #[test]
 fn weighted_completion_is_that_of_exhaustive_search() {
-    compare(Objective::Completion, 40);
+    compare(Objective::Completion, 40, false);
 }
 
 #[test]
 fn lateness_is_that_of_exhaustive_search() {
-    compare(Objective::Deadlines, 40);
+    compare(Objective::Deadlines, 40, false);
+}
+
+#[test]
+fn quotas_are_kept_as_by_exhaustive_search() {
+    let objectives = [(Objective::Makespan, 60), (Objective::Completion, 30), (Objective::Deadlines, 20)];
+    let held_back: usize = objectives.map(|(objective, long)| compare(objective, long, true)).iter().sum();
+    assert!(held_back > 8, "quotas hold {held_back} fleets back");
 }
 
 #[test]

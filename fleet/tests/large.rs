@@ -22,10 +22,18 @@ fn queue(jobs: usize, nodes: usize, seed: u64) -> Instance {
         };
         let weight = random.random_range(1..=5) as f64;
         let choices = gpus.map(choice).collect();
-        FleetJob { name: format!("j{index}"), choices, release: 0, deadline: None, weight, after: Vec::new() }
+        FleetJob {
+            name: format!("j{index}"),
+            choices,
+            release: 0,
+            deadline: None,
+            weight,
+            after: Vec::new(),
+            user: None,
+        }
     };
     let kinds = vec![NodeKind { name: "node".into(), nodes, gpus: 8 }];
-    Instance { kinds, jobs: (0..jobs).map(job).collect(), contiguous: true }
+    Instance { kinds, jobs: (0..jobs).map(job).collect(), users: Vec::new(), contiguous: true }
 }
 
 /// Whether all cases run, with the whole effort: three minutes of two cores.

@@ -25,9 +25,10 @@ fn instance(nodes: usize, gpus: usize, jobs: &[(&str, &[(usize, u64)])]) -> Inst
         deadline: None,
         weight: 1.0,
         after: Vec::new(),
+        user: None,
     };
     let kinds = vec![NodeKind { name: "n".into(), nodes, gpus }];
-    Instance { kinds, jobs: jobs.iter().map(job).collect(), contiguous: true }
+    Instance { kinds, jobs: jobs.iter().map(job).collect(), users: Vec::new(), contiguous: true }
 }
 
 fn log(instance: &Instance, rows: &str) -> Result<Observed, String> {

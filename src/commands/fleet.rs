@@ -145,7 +145,8 @@ fn write_plans(folder: &str, fleet: &Fleet, answer: &Answer) -> Result<(), CliEr
             (!ids.is_empty()).then(|| format!("{kind}{ids}"))
         };
         let waits = list("afterok", instance.jobs[job].after.clone());
-        let waits = waits.into_iter().chain(list("afterany", holders(schedule, &schedule.placed[job])));
+        let waits =
+            waits.into_iter().chain(list("afterany", holders(instance, &schedule.placed[job], schedule)));
         let waits = waits.collect::<Vec<_>>().join(",");
         let dependency = if waits.is_empty() { String::new() } else { format!(" --dependency={waits}") };
         submit += &format!("job_{job}=$(sbatch --parsable{dependency} {name}.sbatch)\n");
@@ -153,9 +154,15 @@ fn write_plans(folder: &str, fleet: &Fleet, answer: &Answer) -> Result<(), CliEr
     output::save_in("--out", folder, "submit.sh", submit)
 }
 
-/// The last jobs that hold a job's GPUs before it.
-fn holders(schedule: &Schedule, entry: &Placed) -> Vec<usize> {
+/// The last jobs that hold a job's GPUs before it, and all jobs of its user that end before it, where the user has a quota: then
+/// jobs of the user that run at the same time do so in the schedule too, whatever they take.
+fn holders(instance: &Instance, entry: &Placed, schedule: &Schedule) -> Vec<usize> {
     let mut found = Vec::new();
+    if instance.quota_of(entry.job).is_some() {
+        let user = |job: usize| instance.jobs[job].user;
+        let before = schedule.placed.iter().filter(|other| other.end <= entry.start);
+        found.extend(before.map(|other| other.job).filter(|other| user(*other) == user(entry.job)));
+    }
     for node in &entry.nodes {
         for gpu in &entry.gpus {
             let holds = |other: &&Placed| {

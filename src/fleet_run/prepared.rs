@@ -7,7 +7,7 @@ use crate::commands::calibrate::remark_refused;
 use crate::commands::fleet::plain_name;
 use crate::commands::validate::profile_of;
 use crate::error::{CliError, refuse};
-use crate::inputs::fleet::{bad, question, waiting};
+use crate::inputs::fleet::{bad, question, quota_allows, users, waiting};
 use crate::inputs::{self, runnable};
 use crate::output;
 use crate::progress::Bar;
@@ -117,7 +117,8 @@ pub fn jobs(arguments: &FleetRunArguments) -> Result<Jobs, CliError> {
         return Err(refuse("--cores", cores, format!("this machine has {machine} core{many}")));
     }
     let kinds = vec![NodeKind { name: "this machine".into(), nodes: 1, gpus: cores }];
-    let instance = Instance { kinds, jobs: jobs.iter().map(waiting).collect(), contiguous: true };
+    let instance =
+        Instance { kinds, jobs: jobs.iter().map(waiting).collect(), users: users(&file), contiguous: true };
     instance.sorted()?;
     let names: Vec<String> = (0..jobs.len()).map(|job| plain_name(&instance, job)).collect();
     for (index, (job, name)) in jobs.iter().zip(&names).enumerate() {
@@ -127,6 +128,7 @@ pub fn jobs(arguments: &FleetRunArguments) -> Result<Jobs, CliError> {
                 format!("{:?}; the folder `{name}` belongs to something else: take another name", job.name);
             return Err(bad(path, job, "name", what));
         }
+        quota_allows(&instance, index, job.row.min_gpus)?;
         if counts(job, cores).is_empty() {
             let tried: Vec<String> = gpu_counts(1, cores).iter().map(usize::to_string).collect();
             let tried = tried.join(", ");
@@ -169,7 +171,8 @@ impl Jobs {
         let mut asked = Vec::new();
         let mut planning = None;
         for (index, job) in self.jobs.iter().enumerate() {
-            for cores in counts(job, self.cores) {
+            let quota = self.instance.quota_of(index).unwrap_or(self.cores);
+            for cores in counts(job, self.cores).into_iter().filter(|cores| *cores <= quota) {
                 if found.has(&self.path, (index, job), cores)? {
                     continue;
                 }

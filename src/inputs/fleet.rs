@@ -6,8 +6,8 @@ use crate::inputs::{self, calibration};
 use crate::progress::Bar;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use trainwright_fleet::instance::{Choice, FleetError, FleetJob, Instance, NodeKind};
-use trainwright_fleet::jobs::{JobRow, NamedJob, read};
+use trainwright_fleet::instance::{Choice, FleetError, FleetJob, Instance, NodeKind, User};
+use trainwright_fleet::jobs::{JobFile, JobRow, NamedJob, read};
 use trainwright_fleet::options::{Planned, choice, gpu_counts, words};
 use trainwright_fleet::throughputs::{self, Throughput};
 use trainwright_planner::{Pins, Question, Risk};
@@ -51,7 +51,7 @@ pub fn fleet(arguments: &FleetArguments) -> Result<Fleet, CliError> {
         .map(|of| NodeKind { name: of.node.name.clone(), nodes: of.nodes, gpus: of.node.gpus.value })
         .collect();
     let contiguous = !arguments.any_nodes;
-    let empty = Instance { kinds, jobs: jobs.iter().map(waiting).collect(), contiguous };
+    let empty = Instance { kinds, jobs: jobs.iter().map(waiting).collect(), users: users(&file), contiguous };
     // Before minutes are spent on plans.
     empty.sorted()?;
     let table = match &file.throughputs {
@@ -70,6 +70,7 @@ pub fn fleet(arguments: &FleetArguments) -> Result<Fleet, CliError> {
         let row = &job.row;
         let within =
             |gpus: usize| (row.min_gpus.unwrap_or(1)..=row.max_gpus.unwrap_or(usize::MAX)).contains(&gpus);
+        quota_allows(&fleet.instance, index, row.min_gpus)?;
         let (choices, group) = match &table {
             Some(table) => (measured(path, job, table, &fleet, &within)?, job.name.clone()),
             None => planned(path, (index, job), &clusters, &mut fleet, &mut asked, (arguments, &within))?,
@@ -81,10 +82,14 @@ pub fn fleet(arguments: &FleetArguments) -> Result<Fleet, CliError> {
         }
         fleet.instance.jobs[index].choices = choices;
     }
-    fleet.instance =
-        std::mem::replace(&mut fleet.instance, Instance { kinds: Vec::new(), jobs: Vec::new(), contiguous })
-            .without_dominated();
+    let emptied = fleet.instance.emptied();
+    fleet.instance = std::mem::replace(&mut fleet.instance, emptied).without_dominated();
     Ok(fleet)
+}
+
+/// The users of a file.
+pub fn users(file: &JobFile) -> Vec<User> {
+    file.user.iter().map(|of| User { name: of.name.clone(), max_gpus: of.max_gpus }).collect()
 }
 
 /// A job without a way to run yet.
@@ -94,8 +99,9 @@ pub fn waiting(job: &NamedJob) -> FleetJob {
         choices: Vec::new(),
         release: (3600.0 * job.row.earliest_h.unwrap_or(0.0)).ceil() as u64,
         deadline: job.row.deadline_h.map(|hours| (3600.0 * hours) as u64),
-        weight: job.row.weight.unwrap_or(1.0),
+        weight: job.weight,
         after: job.after.clone(),
+        user: job.user,
     }
 }
 
@@ -106,6 +112,20 @@ fn no_answer(reason: String) -> CliError {
 /// A key of a job with what is wrong with it.
 pub fn bad(path: &str, job: &NamedJob, key: &str, what: impl std::fmt::Display) -> CliError {
     no_answer(format!("{path}: job `{}`: `{key}`: {what}", job.name))
+}
+
+/// Refuses a job whose fewest GPUs by the file are more than its user may have.
+///
+/// # Errors
+/// `NeverFits`.
+pub fn quota_allows(instance: &Instance, job: usize, least: Option<usize>) -> Result<(), FleetError> {
+    match (instance.jobs[job].user, instance.quota_of(job), least) {
+        (Some(user), Some(quota), Some(least)) if least > quota => Err(FleetError::NeverFits {
+            job: instance.jobs[job].name.clone(),
+            reason: instance.exceeds_quota(user, least),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Choices out of a table of speeds.
@@ -135,7 +155,7 @@ fn measured(
             choices.push(Choice { plan, ..choice(kind, row.gpus, (step, steps), fleet.prices[kind]) });
         }
     }
-    choices.retain(|choice| fleet.instance.has_room(choice));
+    choices.retain(|choice| fleet.instance.is_there(choice));
     match choices.is_empty() {
         true => Err(FleetError::NeverFits {
             job: job.name.clone(),
@@ -157,6 +177,8 @@ fn planned(
 ) -> Result<(Vec<Choice>, String), CliError> {
     let mut choices = Vec::new();
     let mut reason = format!("min_gpus and max_gpus leave no number of GPUs that {} has", fleet.cluster.name);
+    let quota = fleet.instance.quota_of(index).unwrap_or(usize::MAX);
+    let mut least_beyond = None;
     let mut group = String::new();
     for (kind, cluster) in clusters.iter().enumerate() {
         let question = question(path, job, cluster, arguments.calibration.as_deref())?;
@@ -166,6 +188,10 @@ fn planned(
         for gpus in
             gpu_counts(cluster.nodes, cluster.node.gpus.value).into_iter().filter(|gpus| within(*gpus))
         {
+            if gpus > quota {
+                least_beyond = Some(least_beyond.map_or(gpus, |least: usize| least.min(gpus)));
+                continue;
+            }
             let found = match asked.best(&question, gpus) {
                 Ok(found) => found,
                 Err(why) => {
@@ -181,9 +207,13 @@ fn planned(
             fleet.plans.insert((index, kind, gpus), found.plan);
         }
     }
-    match choices.is_empty() {
-        true => Err(FleetError::NeverFits { job: job.name.clone(), reason }.into()),
-        false => Ok((choices, group)),
+    match (choices.is_empty(), least_beyond.zip(fleet.instance.jobs[index].user)) {
+        (true, Some((least, user))) => {
+            let reason = fleet.instance.exceeds_quota(user, least);
+            Err(FleetError::NeverFits { job: job.name.clone(), reason }.into())
+        }
+        (true, None) => Err(FleetError::NeverFits { job: job.name.clone(), reason }.into()),
+        (false, _) => Ok((choices, group)),
     }
 }
 

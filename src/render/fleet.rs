@@ -3,6 +3,7 @@
 use super::table::Table;
 use crate::inputs::fleet::Fleet;
 use serde_json::{Value, json};
+use trainwright_fleet::instance::User;
 use trainwright_fleet::objective::Objective;
 use trainwright_fleet::schedule::{Placed, Schedule};
 use trainwright_fleet::uncertain::quantile;
@@ -25,6 +26,16 @@ pub struct Page<'a> {
     pub other_nodes: &'a [OtherNodes],
     /// The time of a log from which times count, in seconds; `None` without a log.
     pub now: Option<u64>,
+}
+
+/// What the jobs of a user have.
+struct UserPage<'a> {
+    user: &'a User,
+    jobs: usize,
+    /// The most GPUs at any time.
+    held: usize,
+    /// Seconds.
+    mean_end: f64,
 }
 
 /// The answer with another number of nodes.
@@ -54,8 +65,14 @@ impl Page<'_> {
             text += &format!("Times count from the last one of the log, {now} s.\n\n");
         }
         let entries: Vec<&Placed> = schedule.order().iter().map(|job| &schedule.placed[*job]).collect();
-        text += &Table::of(&entries)
-            .left("job", |entry| &instance.jobs[entry.job].name)
+        let user = |entry: &Placed| {
+            instance.jobs[entry.job].user.map_or("", |user| instance.users[user].name.as_str())
+        };
+        let mut table = Table::of(&entries).left("job", |entry| &instance.jobs[entry.job].name);
+        if !instance.users.is_empty() {
+            table = table.left("user", |entry| user(entry));
+        }
+        text += &table
             .left("plan", |entry| &entry.choice_of(instance).plan)
             .right("GPUs", |entry| entry.choice_of(instance).gpus)
             .left("nodes", |entry| place(entry, instance.kinds[entry.choice_of(instance).kind].gpus))
@@ -91,6 +108,16 @@ impl Page<'_> {
         }
         if let Some(energy) = self.energy(schedule) {
             text += &format!("energy       {:.0} kWh\n", energy.get() / 3.6e6);
+        }
+        for of in self.users() {
+            let UserPage { user, held, jobs, .. } = &of;
+            let many = if *jobs == 1 { "" } else { "s" };
+            let quota = user.max_gpus.map_or(String::new(), |most| format!(" of {most}"));
+            text += &format!(
+                "user         {}: {jobs} job{many}, {held}{quota} GPUs at most, {} the mean end\n",
+                user.name,
+                time(of.mean_end as u64)
+            );
         }
         text += &self.proof();
         text += "\nBeside it\n";
@@ -129,6 +156,24 @@ impl Page<'_> {
             };
         }
         text
+    }
+
+    /// What the jobs of each user have.
+    fn users(&self) -> Vec<UserPage<'_>> {
+        let (instance, schedule) = (&self.fleet.instance, &self.answer.schedule);
+        let of_user = |(place, user)| {
+            let is_of = |entry: &&Placed| instance.jobs[entry.job].user == Some(place);
+            let entries: Vec<&Placed> = schedule.placed.iter().filter(is_of).collect();
+            let held_at = |time: u64| -> usize {
+                let during = entries.iter().filter(|entry| entry.start <= time && time < entry.end);
+                during.map(|entry| entry.choice_of(instance).gpus).sum()
+            };
+            let held = entries.iter().map(|entry| held_at(entry.start)).max().unwrap_or(0);
+            let ends: u64 = entries.iter().map(|entry| entry.end).sum();
+            let mean_end = ends as f64 / entries.len().max(1) as f64;
+            UserPage { user, jobs: entries.len(), held, mean_end }
+        };
+        instance.users.iter().enumerate().map(of_user).collect()
     }
 
     /// What is proved.
@@ -250,6 +295,7 @@ impl Page<'_> {
             let (of, choice) = (&instance.jobs[entry.job], entry.choice_of(instance));
             json!({
                 "job": of.name,
+                "user": of.user.map(|user| &instance.users[user].name),
                 "plan": choice.plan,
                 "node": instance.kinds[choice.kind].name,
                 "gpus": choice.gpus,
@@ -294,6 +340,13 @@ impl Page<'_> {
             "makespan_p50_s": quantile(self.samples, 0.5),
             "makespan_p90_s": quantile(self.samples, 0.9),
             "critical": self.critical(),
+            "users": self.users().iter().map(|of| json!({
+                "user": of.user.name,
+                "max_gpus": of.user.max_gpus,
+                "jobs": of.jobs,
+                "most_gpus_at_a_time": of.held,
+                "mean_completion_s": of.mean_end,
+            })).collect::<Vec<_>>(),
             "jobs": schedule.placed.iter().map(job).collect::<Vec<_>>(),
             "heuristics": answer.heuristics.iter().map(rival).collect::<Vec<_>>(),
             "other_nodes": self.other_nodes.iter().map(|other| json!({

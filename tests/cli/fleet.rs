@@ -101,6 +101,57 @@ fn measured_speeds_stand_in_for_forecasts() {
     assert_eq!(answer["schedule"]["cost_usd"], 6.0);
 }
 
+/// Four equal jobs, three of one user with 8 GPUs at most: 3600 steps at 4/s on 8 GPUs, or 3600 s on one each.
+const OF_USERS: &str = r#"
+throughputs = "speeds.csv"
+
+[defaults]
+profile = "net"
+steps = 3600
+
+[[user]]
+name = "ann"
+max_gpus = 8
+weight = 4
+
+[[job]]
+name = "of-ann"
+copies = 3
+user = "ann"
+
+[[job]]
+name = "other"
+weight = 2
+"#;
+
+#[test]
+fn jobs_of_a_user_keep_to_its_quota() {
+    let folder = prepared();
+    folder.write("users.toml", OF_USERS);
+    let answer = json(&folder, "fleet users.toml --cluster dgx-a100:3 --out plans --json");
+    // Three jobs on two GPUs each take 3600 / 1.8 = 2000 s; one after the other on all eight they take 3 · 900 s.
+    assert_eq!((&answer["schedule"]["makespan_s"], &answer["proved"]), (&2000.into(), &true.into()));
+    let user = &answer["users"][0];
+    assert_eq!((&user["user"], &user["max_gpus"], &user["jobs"]), (&"ann".into(), &8.into(), &3.into()));
+    assert_eq!(user["most_gpus_at_a_time"], 6);
+    assert_eq!(answer["jobs"][0]["weight"], 4.0);
+    assert_eq!((&answer["jobs"][3]["weight"], &answer["jobs"][3]["user"]), (&2.0.into(), &Value::Null));
+    let text = folder.run("fleet users.toml --cluster dgx-a100:3").stdout;
+    assert!(text.contains("user         ann: 3 jobs, 6 of 8 GPUs at most, 33.3 min the mean end"), "{text}");
+    // One by one on two GPUs: the fourth row of the log would be the fourth GPU of ann.
+    folder.write("users.toml", &OF_USERS.replace("max_gpus = 8", "max_gpus = 2"));
+    let line = "fleet users.toml --cluster dgx-a100:3";
+    assert_eq!(json(&folder, &format!("{line} --json"))["schedule"]["makespan_s"], 5600);
+    folder.write("log.csv", "time_s,event,name,value\n0,start,of-ann-1,1@0\n0,start,of-ann-2,2@1\n");
+    let ran = folder.run(&format!("{line} --observed log.csv"));
+    let expected = "`value` is \"2@1\"; other jobs of user `ann` hold 1 GPUs, and `max_gpus` is 2";
+    assert!(ran.code == 2 && ran.stderr.contains(expected), "{}", ran.stderr);
+    // One has half of its hour on one GPU behind it; another begins now. Both end before the third: 1800 s, then 2000 s on two.
+    folder.write("log.csv", "time_s,event,name,value\n0,start,of-ann-1,1@0\n1800,progress,of-ann-1,0.5\n");
+    let answer = json(&folder, &format!("{line} --observed log.csv --restart 3600 --json"));
+    assert_eq!(answer["users"][0]["most_gpus_at_a_time"], 2);
+}
+
 /// With one node less, the choices of 16 GPUs are none.
 #[test]
 fn nodes_more_and_less_are_asked_about_where_a_choice_needs_all() {
@@ -170,6 +221,15 @@ fn what_makes_no_sense_is_one_line_and_what_never_fits_has_a_reason() {
             2,
             "[[job]]\nname = \"a\"\nsteps = 1\nmodel = \"gpt2\"\nseq = 512\nglobal_batch = 8\nbase_format = \"int8\"".into(),
             "job `a`: `base_format`: \"int8\"; it is of adapters: give their rank, lora",
+        ),
+        (2, job("steps = 1\nuser = \"c\""), "job `a`: `user` is \"c\"; no [[user]] has this name"),
+        (2, job("steps = 1\n[[user]]\nname = \"c\"\nmax_gpus = 0"), "user `c`: `max_gpus` is 0; it should be 1 or more"),
+        (2, job("steps = 1\n[[user]]\nname = \"c\"\nweight = -1"), "user `c`: `weight` is -1; it should be from 0 to 1e9"),
+        (2, job("steps = 1\n[[user]]\nname = \"c\"\n[[user]]\nname = \"c\""), "user `c`: `name` is \"c\"; another user has"),
+        (
+            3,
+            job("steps = 1\nuser = \"c\"\nmin_gpus = 2\n[[user]]\nname = \"c\"\nmax_gpus = 1"),
+            "job `a` never fits: it needs 2 GPUs or more, its user `c` may have 1 (`max_gpus`)",
         ),
         (3, job("steps = 1\nmin_gpus = 17"), "job `a` never fits"),
         (3, job("steps = 1e6\ndeadline_h = 0.1"), "job `a` cannot keep its deadline of 360 s: it ends after 250000 s"),

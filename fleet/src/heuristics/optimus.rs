@@ -34,7 +34,7 @@ impl Heuristic for OptimusGreedy {
                     choice.gpus > now.gpus
                         && choice.gpus - now.gpus <= left
                         && choice.duration < now.duration
-                        && instance.has_room(choice)
+                        && instance.has_room(job, choice)
                 });
                 more.map(move |(index, choice)| {
                     let gain = (now.duration - choice.duration) as f64 / (choice.gpus - now.gpus) as f64;

@@ -29,7 +29,7 @@ impl Heuristic for Random {
         let mut choice = |job: usize| {
             let choices = &instance.jobs[job].choices;
             let fits: Vec<usize> =
-                (0..choices.len()).filter(|index| instance.has_room(&choices[*index])).collect();
+                (0..choices.len()).filter(|index| instance.has_room(job, &choices[*index])).collect();
             fits[random.random_range(0..fits.len())]
         };
         let choices = (0..instance.jobs.len()).map(&mut choice).collect();

@@ -1,19 +1,19 @@
 //! Tables of measured runs, kernels, collectives and requests.
 
-use super::{CSV, Target, fate, of_text, reader, rows};
+use super::{CSV, TOML, Target, fate, of_text, reader, rows};
 use crate::files;
 use trainwright_evidence::forecasts::forecasts;
 use trainwright_evidence::kernels::KernelTable;
 use trainwright_evidence::peers;
 use trainwright_evidence::runs::Table;
 use trainwright_evidence::serving::ServingTable;
-use trainwright_fleet::instance::{Choice, FleetJob, Instance, NodeKind};
+use trainwright_fleet::instance::{Choice, FleetJob, Instance, NodeKind, User};
 use trainwright_fleet::objective::Objective;
 use trainwright_fleet::online::audit::audit;
 use trainwright_fleet::online::speeds::Speeds;
 use trainwright_fleet::online::{Question, simulate_all, trace};
 use trainwright_fleet::policies::POLICIES;
-use trainwright_fleet::{observed, reschedule::reschedule, throughputs};
+use trainwright_fleet::{jobs, observed, reschedule::reschedule, throughputs};
 use trainwright_spec::calibration::Calibration;
 use trainwright_spec::library::Library;
 use trainwright_spec::units::Seconds;
@@ -49,7 +49,19 @@ pub fn targets() -> Vec<Target> {
             ..of_text("fleet-arrivals", arrivals, CSV, &["weight", "restart_s"], run_jobs)
         },
         of_text("fleet-throughputs", || vec![speeds()], CSV, &["node"], |text| fate(throughputs::read(text))),
+        of_text("fleet-jobs", job_files, TOML, &["user", "max_gpus", "weight"], |text| {
+            fate(jobs::read(text, "jobs"))
+        }),
         Target { inputs: 500, ..of_text("fleet-observed", logs, CSV, &["stop", "up", "now"], go_on) },
+    ]
+}
+
+fn job_files() -> Vec<String> {
+    vec![
+        "[defaults]\nmodel = \"gpt2\"\nseq = 512\nglobal_batch = 8\nuser = \"u\"\n[[user]]\nname = \"u\"\nmax_gpus = 8\n\
+         weight = 2.0\n[[user]]\nname = \"v\"\n[[job]]\nname = \"a\"\ncopies = 2\nsteps = 9\n[[job]]\nname = \"b\"\n\
+         user = \"v\"\ntokens = 1e6\nweight = 3\nafter = [\"a\"]\ndeadline_h = 4.5\n"
+            .into(),
     ]
 }
 
@@ -96,9 +108,11 @@ fn go_on(text: &str) -> Result<(), String> {
         deadline: Some(100),
         weight: 1.0,
         after: vec![],
+        user: Some(0),
     };
     let kinds = vec![NodeKind { name: "n".into(), nodes: 2, gpus: 2 }];
-    let fleet = Instance { kinds, jobs: vec![job("a"), job("b"), job("c")], contiguous: true };
+    let users = vec![User { name: "u".into(), max_gpus: Some(3) }];
+    let fleet = Instance { kinds, jobs: vec![job("a"), job("b"), job("c")], users, contiguous: true };
     let seen = observed::read(text, &fleet)?;
     fate(reschedule(&fleet, Objective::Makespan, &seen, 10, &[]))
 }
