@@ -17,6 +17,8 @@
 //! ⌊(k + 1) d / L⌋ L / k; k = 1 says that two jobs longer than L/2 cannot share a GPU.
 //! Source of such widths and lengths: Fekete & Schepers 2001, Mathematical Programming 91, 11–31.
 //!
+//! The jobs of a user with a quota of Q GPUs need no more than Q T of GPU-time; up to 200 jobs `by_patterns` knows quotas better.
+//!
 //! **Weighted completion.** Let a_j be the least GPU-time of job j, as a part of all GPUs, and p_j = a_j / K for K kinds (K parts
 //! may run at once). In any schedule, Σ w_j M_j for the mean busy times M_j is at least that of one machine that runs the jobs
 //! one after the other by w_j / p_j: Σ w_j (C_j − p_j / 2). As C_j ≥ M_j + d_j / 2 with d_j its shortest duration,
@@ -126,7 +128,21 @@ fn makespan(instance: &Instance, most: u64) -> u64 {
             false => high = middle,
         }
     }
-    low
+    low.max(by_quotas(instance))
+}
+
+/// The longest time that the GPUs of a user's quota need for the least GPU-time of its jobs.
+fn by_quotas(instance: &Instance) -> u64 {
+    let area = |job: usize| {
+        let areas = fitting(instance, job).map(|choice| choice.gpus as u64 * choice.duration);
+        areas.min().unwrap_or(0)
+    };
+    let mut areas = vec![0_u64; instance.users.len()];
+    for (job, of) in instance.jobs.iter().enumerate() {
+        of.user.into_iter().for_each(|user| areas[user] += area(job));
+    }
+    let quotas = areas.iter().enumerate().filter_map(|(user, area)| Some((area, instance.quota(user)?)));
+    quotas.map(|(area, gpus)| area.div_ceil(gpus as u64)).max().unwrap_or(0)
 }
 
 /// A makespan that no schedule is below, by the patterns of `patterns`, between one that no schedule is below and one that is

@@ -57,9 +57,15 @@ struct Pattern {
 }
 
 impl Window {
-    /// Whether some prices prove that the jobs do not fit. `prices` are the first that are tried, the GPU-time of each job if
-    /// there are none; the best that were found stay there.
+    /// Whether some prices prove that the jobs do not fit, or one has no choice that is short enough. `prices` are the first
+    /// that are tried, the GPU-time of each job if there are none; the best that were found stay there.
     pub fn is_too_short(&self, prices: &mut Vec<f64>) -> bool {
+        if self.jobs.is_empty() {
+            return false;
+        }
+        if self.jobs.iter().any(Vec::is_empty) {
+            return true;
+        }
         if prices.is_empty() {
             let area = |choice: &WindowChoice| choice.gpus as f64 * choice.duration as f64;
             let least = |of: &Vec<WindowChoice>| of.iter().map(area).fold(f64::INFINITY, f64::min);

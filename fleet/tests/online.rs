@@ -2,7 +2,7 @@
 
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use trainwright_fleet::instance::NodeKind;
+use trainwright_fleet::instance::{NodeKind, User};
 use trainwright_fleet::online::audit::audit;
 use trainwright_fleet::online::speeds::Speeds;
 use trainwright_fleet::online::stats::stats;
@@ -40,7 +40,7 @@ fn run(name: &str, sizes: &[(&str, usize, usize)], restart: f64, rows: &str) -> 
     let jobs = read(&format!("job,arrival_s,profile,gpus,steps\n{rows}")).unwrap();
     let (kinds, speeds) = (kinds(sizes), linear(sizes));
     let (round, restart) = (Seconds::new(1.0), Seconds::new(restart));
-    let question = Question { kinds: &kinds, jobs: &jobs, speeds: &speeds, round, restart };
+    let question = Question { kinds: &kinds, jobs: &jobs, users: &[], speeds: &speeds, round, restart };
     let outcome = simulate(&question, policy(name).unwrap()).unwrap();
     assert_eq!(audit(&question, &outcome), Ok(()));
     (jobs.clone(), outcome)
@@ -85,12 +85,47 @@ fn queues_by_hand() {
     let jobs = read(rows).unwrap();
     let (kinds, speeds) = (self::kinds(one), linear(one));
     let round = Seconds::new(1.0);
-    let question = Question { kinds: &kinds, jobs: &jobs, speeds: &speeds, round, restart: Seconds::ZERO };
+    let question =
+        Question { kinds: &kinds, jobs: &jobs, users: &[], speeds: &speeds, round, restart: Seconds::ZERO };
     for name in ["fifo", "backfill", "tiresias"] {
         let outcome = simulate(&question, policy(name).unwrap()).unwrap();
         let ends: Vec<f64> = outcome.jobs.iter().map(|job| job.end.get()).collect();
         assert_eq!(ends, [10.0, 15.0, 5.0], "{name}");
     }
+}
+
+/// Four GPUs, of which ann may have two: b and c wait for a though there is room, and d, of nobody, does not. A larger weight goes
+/// first: c before b. Elastic policies do not give ann's jobs more than they ask for, and none exceeds the quota.
+#[test]
+fn quotas_by_hand() {
+    let rows = "job,arrival_s,profile,gpus,steps,min_gpus,max_gpus,weight,user\n\
+                a,0,p,2,20,1,4,1,ann\nb,1,p,1,5,1,4,1,ann\nc,1,p,2,10,1,4,2,ann\nd,2,p,1,5,1,1,1,\n";
+    let sizes = &[("old", 1, 4)];
+    let (jobs, kinds, speeds) = (read(rows).unwrap(), kinds(sizes), linear(sizes));
+    let round = Seconds::new(1.0);
+    let users = [User { name: "ann".into(), max_gpus: Some(2) }];
+    let question = Question {
+        kinds: &kinds,
+        jobs: &jobs,
+        users: &users,
+        speeds: &speeds,
+        round,
+        restart: Seconds::ZERO,
+    };
+    for policy in POLICIES {
+        let outcome = simulate(&question, policy).unwrap();
+        assert_eq!(audit(&question, &outcome), Ok(()), "{}", policy.name());
+        let free = Question { users: &[], ..question };
+        let other = simulate(&free, policy).unwrap();
+        assert!(audit(&question, &other).is_err(), "{} keeps the quota without being asked", policy.name());
+    }
+    let outcome = simulate(&question, policy("fifo").unwrap()).unwrap();
+    let found: Vec<(f64, f64)> = outcome.jobs.iter().map(|job| (job.start.get(), job.end.get())).collect();
+    assert_eq!(found, [(0.0, 10.0), (15.0, 20.0), (10.0, 15.0), (2.0, 7.0)]);
+    let one = [User { name: "ann".into(), max_gpus: Some(1) }];
+    let error = simulate(&Question { users: &one, ..question }, policy("fifo").unwrap()).unwrap_err();
+    let expected = "job `a` never fits: it asks for 2 GPUs, its user `ann` may have 1 (--quota)";
+    assert_eq!(error.to_string(), expected);
 }
 
 /// Gavel's shares by hand: two equal jobs on one old and one new GPU, 2/3 of the speed of both for each: they swap, and end nearly
@@ -159,7 +194,7 @@ fn every_policy_keeps_the_rules_and_no_makespan_is_below_the_bound() {
         let jobs = read(&random_rows(&mut random, 12, 4)).unwrap();
         let (kinds, speeds) = (kinds(sizes), linear(sizes));
         let (round, restart) = (Seconds::new(7.0), Seconds::new(5.0));
-        let question = Question { kinds: &kinds, jobs: &jobs, speeds: &speeds, round, restart };
+        let question = Question { kinds: &kinds, jobs: &jobs, users: &[], speeds: &speeds, round, restart };
         let outcomes = simulate_all(&question, &POLICIES).unwrap();
         // All steps at the highest speed of all GPUs; each job on the most GPUs from its arrival on.
         let fastest = |job: &Arrival| if job.profile == "q" && case % 2 == 1 { 2.0 } else { 1.0 };
@@ -193,7 +228,7 @@ fn backfill_never_delays_the_head_of_the_queue() {
         jobs.iter_mut().for_each(|job| job.weight = 1.0);
         let (kinds, speeds) = (kinds(sizes), linear(sizes));
         let (round, restart) = (Seconds::new(3.0), Seconds::ZERO);
-        let whole = Question { kinds: &kinds, jobs: &jobs, speeds: &speeds, round, restart };
+        let whole = Question { kinds: &kinds, jobs: &jobs, users: &[], speeds: &speeds, round, restart };
         let filled = simulate(&whole, policy("backfill").unwrap()).unwrap();
         for head in 0..jobs.len() {
             // The jobs that began before the head did, or in the same round before it, without those behind it that the head had
@@ -232,8 +267,14 @@ fn what_has_no_answer_says_why() {
     let message = |rows: &str, round: f64| {
         let jobs = read(&format!("job,arrival_s,profile,gpus,steps\n{rows}")).unwrap();
         let round = Seconds::new(round);
-        let question =
-            Question { kinds: &kinds, jobs: &jobs, speeds: &speeds, round, restart: Seconds::ZERO };
+        let question = Question {
+            kinds: &kinds,
+            jobs: &jobs,
+            users: &[],
+            speeds: &speeds,
+            round,
+            restart: Seconds::ZERO,
+        };
         let found: Result<Outcome, OnlineError> = simulate(&question, policy("fifo").unwrap());
         found.map_or_else(|error| error.to_string(), |_| "an outcome".into())
     };

@@ -49,7 +49,7 @@ fn tiresias_and_optimus_take_as_long_as_published_and_ours_less() {
     for (workload, tiresias, optimus, ours) in TODAY {
         let jobs = trace::read(&file(&format!("pollux_workload_{workload}.csv"))).unwrap();
         let (round, restart) = (Seconds::new(60.0), Seconds::new(30.0));
-        let question = Question { kinds: &kinds, jobs: &jobs, speeds: &speeds, round, restart };
+        let question = Question { kinds: &kinds, jobs: &jobs, users: &[], speeds: &speeds, round, restart };
         let outcomes = simulate_all(&question, &POLICIES).unwrap();
         let mean = |name: &str| {
             let place = POLICIES.iter().position(|policy| policy.name() == name).unwrap();
@@ -89,7 +89,7 @@ fn policies_that_know_kinds_of_nodes_are_faster_on_the_jobs_of_gavels_cluster() 
     let speeds = Speeds::new(&throughputs::read(&file("gavel_throughputs.csv")).unwrap(), &kinds);
     let jobs = trace::read(&file("gavel_physical.csv")).unwrap();
     let (round, restart) = (Seconds::new(360.0), Seconds::new(30.0));
-    let question = Question { kinds: &kinds, jobs: &jobs, speeds: &speeds, round, restart };
+    let question = Question { kinds: &kinds, jobs: &jobs, users: &[], speeds: &speeds, round, restart };
     let outcomes = simulate_all(&question, &POLICIES).unwrap();
     let mean = |name: &str| {
         let place = POLICIES.iter().position(|of| of.name() == policy(name).unwrap().name()).unwrap();

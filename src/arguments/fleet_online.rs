@@ -2,7 +2,7 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args};
-use trainwright_fleet::instance::NodeKind;
+use trainwright_fleet::instance::{NodeKind, User};
 use trainwright_fleet::policies::POLICIES;
 
 /// The most GPUs of all nodes together.
@@ -12,7 +12,8 @@ const MOST_GPUS: usize = 100_000;
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("where").required(true).args(["nodes", "cluster"])))]
 pub struct FleetOnlineArguments {
-    /// The trace, a CSV: job,arrival_s,profile,gpus,steps and, if wanted, min_gpus,max_gpus,weight,restart_s; `-` is standard input
+    /// The trace, a CSV: job,arrival_s,profile,gpus,steps and, if wanted, min_gpus,max_gpus,weight,restart_s,user; `-`
+    /// is standard input
     pub trace: String,
     /// Measured speeds, a CSV: profile,gpus,steps_per_s and, for several kinds of nodes, node and nodes
     #[arg(long, value_name = "FILE")]
@@ -26,6 +27,9 @@ pub struct FleetOnlineArguments {
     /// The policy
     #[arg(long, value_name = "POLICY", default_value = "all", value_parser = policies())]
     pub policy: String,
+    /// The most GPUs that the jobs of a user of the trace hold at any time, as name:GPUs: `ann:16`; several after each other
+    #[arg(long, value_name = "USER:GPUS", value_delimiter = ',', value_parser = quota)]
+    pub quota: Vec<User>,
     /// Seconds from one decision to the next
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = round, allow_negative_numbers = true)]
     pub round: f64,
@@ -54,6 +58,15 @@ fn nodes(text: &str) -> Result<NodeKind, String> {
     parsed().ok_or_else(|| {
         format!("it must be a name, a count and GPUs, as v100:9x4, with at most {MOST_GPUS} GPUs")
     })
+}
+
+fn quota(text: &str) -> Result<User, String> {
+    let parsed = || {
+        let (name, gpus) = text.rsplit_once(':')?;
+        let gpus = gpus.parse::<usize>().ok().filter(|gpus| (1..=MOST_GPUS).contains(gpus))?;
+        (!name.is_empty()).then(|| User { name: name.into(), max_gpus: Some(gpus) })
+    };
+    parsed().ok_or_else(|| format!("it must be a user and GPUs from 1 to {MOST_GPUS}, as ann:16"))
 }
 
 fn round(text: &str) -> Result<f64, String> {

@@ -25,12 +25,22 @@ pub fn run(arguments: &FleetOnlineArguments) -> Result<Outcome, CliError> {
     let path = if arguments.trace == "-" { "standard input" } else { &arguments.trace };
     let jobs =
         trace::read(&inputs::text(None, &arguments.trace)?).map_err(|reason| no_answer(path, reason))?;
+    for (place, user) in arguments.quota.iter().enumerate() {
+        let name = &user.name;
+        if arguments.quota[..place].iter().any(|other| other.name == *name) {
+            return Err(refuse("--quota", name, "each user should stand there once"));
+        }
+        if jobs.iter().all(|job| job.user.as_ref() != Some(name)) {
+            return Err(refuse("--quota", name, "no job of the trace has this `user`"));
+        }
+    }
     let table = &arguments.throughputs;
     let rows = throughputs::read(&inputs::text(Some("--throughputs"), table)?);
     let speeds = Speeds::new(&rows.map_err(|reason| no_answer(table, reason))?, &kinds);
     let question = Question {
         kinds: &kinds,
         jobs: &jobs,
+        users: &arguments.quota,
         speeds: &speeds,
         round: Seconds::new(arguments.round),
         restart: Seconds::new(arguments.restart),

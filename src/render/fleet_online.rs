@@ -37,6 +37,13 @@ impl Page<'_> {
             self.question.round.get(),
             self.question.restart.get()
         );
+        for user in self.question.users {
+            let most = user.max_gpus.unwrap_or(self.gpus());
+            text += &format!("jobs of {} hold {most} GPUs at most\n", user.name);
+        }
+        if !self.question.users.is_empty() {
+            text.push('\n');
+        }
         let ran: Vec<&Ran> = self.ran.iter().collect();
         text += &Table::of(&ran)
             .left("policy", |ran| ran.policy.name())
@@ -73,6 +80,7 @@ impl Page<'_> {
             )| {
                 json!({
                     "job": of.name,
+                    "user": of.user,
                     "arrival_s": of.arrival.get(),
                     "start_s": done.start.get(),
                     "end_s": done.end.get(),
@@ -100,6 +108,10 @@ impl Page<'_> {
             "gpus": self.gpus(),
             "round_s": self.question.round.get(),
             "restart_s": self.question.restart.get(),
+            "quotas": self.question.users.iter().map(|user| json!({
+                "user": user.name,
+                "max_gpus": user.max_gpus,
+            })).collect::<Vec<_>>(),
             "policies": self.ran.iter().map(of).collect::<Vec<_>>(),
         })
     }

@@ -102,7 +102,7 @@ fn measured_speeds_stand_in_for_forecasts() {
 }
 
 /// Four equal jobs, three of one user with 8 GPUs at most: 3600 steps at 4/s on 8 GPUs, or 3600 s on one each.
-const OF_USERS: &str = r#"
+pub const OF_USERS: &str = r#"
 throughputs = "speeds.csv"
 
 [defaults]

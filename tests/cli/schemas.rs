@@ -71,6 +71,8 @@ const ANSWERS: &[(i32, &str)] = &[
     (0, "fleet jobs.toml --cluster dgx-a100 --what-if"),
     (0, "fleet measured.toml --cluster dgx-a100:2 --objective deadlines --price 2"),
     (0, "fleet measured.toml --cluster dgx-a100:2 --observed log.csv"),
+    (0, "fleet users.toml --cluster dgx-a100:3"),
+    (0, "fleet-online of_users.csv --throughputs speeds.csv --nodes dgx-a100:2x8 --quota ann:8"),
     (0, "fleet-online arrivals.csv --throughputs speeds.csv --nodes dgx-a100:2x8"),
     (0, "fleet-run fleet.toml --out fleet --profile machine"),
     (1, "fleet-run failing.toml --out failing --profile machine"),
@@ -109,6 +111,8 @@ fn prepared() -> Folder {
     folder.write("text", &"abcdefg".repeat(60));
     folder.write("jobs.toml", crate::fleet::JOBS);
     folder.write("measured.toml", crate::fleet::MEASURED);
+    folder.write("users.toml", crate::fleet::OF_USERS);
+    folder.write("of_users.csv", crate::fleet_online::OF_USERS);
     folder.write("speeds.csv", crate::fleet::SPEEDS);
     folder.write("log.csv", crate::fleet::LOG);
     crate::machine::write_profile(&folder);

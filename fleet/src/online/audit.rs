@@ -8,8 +8,8 @@ const SAME: f64 = 1e-6;
 /// The first rule that an outcome breaks, in words.
 ///
 /// # Errors
-/// A GPU that two jobs hold at once; a job that starts before it arrives, holds GPUs of two kinds at once, ends before its last
-/// segment, or whose segments, less a restart each, do not make its steps.
+/// A GPU that two jobs hold at once; a user whose jobs hold more than its quota; a job that starts before it arrives, holds GPUs
+/// of two kinds at once, ends before its last segment, or whose segments, less a restart each, do not make its steps.
 pub fn audit(question: &Question, outcome: &Outcome) -> Result<(), String> {
     let gpus: usize = question.kinds.iter().map(|kind| kind.nodes * kind.gpus).sum();
     let mut of_gpu: Vec<Vec<&Segment>> = vec![Vec::new(); gpus];
@@ -25,6 +25,23 @@ pub fn audit(question: &Question, outcome: &Outcome) -> Result<(), String> {
         list.sort_by(|one, other| one.from.get().total_cmp(&other.from.get()));
         if let Some(pair) = list.windows(2).find(|pair| pair[1].from.get() < pair[0].to.get()) {
             return Err(format!("{} and {} are both on GPU {gpu}", name(pair[0].job), name(pair[1].job)));
+        }
+    }
+    for user in question.users {
+        let of_user = |segment: &&Segment| question.jobs[segment.job].user.as_ref() == Some(&user.name);
+        let mut changes: Vec<(f64, i64)> = Vec::new();
+        for segment in outcome.segments.iter().filter(of_user) {
+            let gpus = segment.gpus.len() as i64;
+            changes.extend([(segment.from.get(), gpus), (segment.to.get(), -gpus)]);
+        }
+        // What ends at a time comes before what starts then.
+        changes.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        let mut held = 0;
+        for (time, change) in changes {
+            held += change;
+            if user.max_gpus.is_some_and(|most| held > most as i64) {
+                return Err(format!("jobs of {} hold {held} GPUs at {time} s", user.name));
+            }
         }
     }
     for (job, (list, of)) in of_job.iter_mut().zip(question.jobs).enumerate() {

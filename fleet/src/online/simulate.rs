@@ -4,7 +4,7 @@ use super::placement::Free;
 use super::speeds::Speeds;
 use super::trace::Arrival;
 use super::view::{Active, Grant, View};
-use crate::instance::NodeKind;
+use crate::instance::{NodeKind, User};
 use crate::policies::Policy;
 use rayon::prelude::*;
 use thiserror::Error;
@@ -22,6 +22,8 @@ pub struct Question<'a> {
     pub kinds: &'a [NodeKind],
     /// Jobs by arrival.
     pub jobs: &'a [Arrival],
+    /// The users with a quota.
+    pub users: &'a [User],
     /// Measured speeds.
     pub speeds: &'a Speeds,
     /// The length of a round, above zero.
@@ -51,6 +53,18 @@ pub enum OnlineError {
         job: String,
         /// Its GPUs.
         gpus: usize,
+    },
+    /// A job that asks for more than its user may have.
+    #[error("job `{job}` never fits: it asks for {gpus} GPUs, its user `{user}` may have {quota} (--quota)")]
+    ExceedsQuota {
+        /// The job.
+        job: String,
+        /// Its GPUs.
+        gpus: usize,
+        /// The user.
+        user: String,
+        /// The GPUs that the user may have.
+        quota: usize,
     },
     /// A simulation without end.
     #[error(
@@ -122,13 +136,15 @@ pub fn simulate(question: &Question, policy: &dyn Policy) -> Result<Outcome, Onl
     let mut done: Vec<Option<Done>> = vec![None; jobs.len()];
     let mut starts: Vec<Option<f64>> = vec![None; jobs.len()];
     let mut active: Vec<Active> = Vec::new();
+    let mut waiting: Vec<Active> = Vec::new();
     let (mut segments, mut next, mut at) = (Vec::new(), 0, 0_u64);
     for _ in 0..MOST_ROUNDS {
         let now = at as f64 * round;
         while next < jobs.len() && jobs[next].arrival.get() <= now {
-            active.push(arrived(question, next, profiles[next]));
+            waiting.push(arrived(question, next, profiles[next]));
             next += 1;
         }
+        admit(question.users, &mut waiting, &mut active);
         if active.is_empty() {
             let Some(coming) = jobs.get(next) else { break };
             at = (coming.arrival.get() / round).ceil() as u64;
@@ -205,12 +221,48 @@ pub fn simulate_all(question: &Question, policies: &[&dyn Policy]) -> Result<Vec
     all.into_iter().collect()
 }
 
+/// Lets jobs in, the largest weight first, then by arrival: all of nobody with a quota; of a user with one as long as the GPUs
+/// that its jobs ask for are within it. So no policy exceeds a quota, whatever it grants.
+fn admit<'a>(users: &[User], waiting: &mut Vec<Active<'a>>, active: &mut Vec<Active<'a>>) {
+    if waiting.is_empty() {
+        return;
+    }
+    waiting.sort_by(|one, other| other.of.weight.total_cmp(&one.of.weight).then(one.job.cmp(&other.job)));
+    let mut left: Vec<usize> = users.iter().map(|user| user.max_gpus.unwrap_or(usize::MAX)).collect();
+    for (user, job) in active.iter().filter_map(|job| Some((job.user?, job))) {
+        left[user] -= job.of.gpus;
+    }
+    waiting.retain(|job| {
+        if let Some(left) = job.user.map(|user| &mut left[user]) {
+            let rest = left.checked_sub(job.of.gpus);
+            // Where one has no room, those behind it wait, too.
+            *left = rest.unwrap_or(0);
+            if rest.is_none() {
+                return true;
+            }
+        }
+        active.push(job.clone());
+        false
+    });
+    active.sort_by_key(|job| job.job);
+}
+
+impl Question<'_> {
+    /// The place of a job's user among those with a quota.
+    pub fn user(&self, job: &Arrival) -> Option<usize> {
+        self.users.iter().position(|user| job.user.as_ref() == Some(&user.name))
+    }
+}
+
 fn arrived<'a>(question: &Question<'a>, job: usize, profile: usize) -> Active<'a> {
     let of = &question.jobs[job];
+    let user = question.user(of);
     Active {
         job,
         of,
         profile,
+        user,
+        most: if user.is_some() { of.gpus } else { of.range.1 },
         remaining: of.steps,
         restart: of.restart.unwrap_or(question.restart),
         executed: Seconds::ZERO,
@@ -226,6 +278,12 @@ fn profiles(question: &Question) -> Result<Vec<usize>, OnlineError> {
         let Some(profile) = question.speeds.profile(&job.profile) else {
             return Err(OnlineError::NoProfile { job: job.name.clone(), profile: job.profile.clone() });
         };
+        let user = question.user(job).map(|user| &question.users[user]);
+        let quota = user.and_then(|user| Some((&user.name, user.max_gpus?)));
+        if let Some((user, quota)) = quota.filter(|(_, quota)| job.gpus > *quota) {
+            let (job, gpus, user) = (job.name.clone(), job.gpus, user.clone());
+            return Err(OnlineError::ExceedsQuota { job, gpus, user, quota });
+        }
         let runs = |kind: usize| question.speeds.best(profile, kind, job.gpus) > 0.0;
         match (0..question.kinds.len()).any(runs) {
             true => Ok(profile),

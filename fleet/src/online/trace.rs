@@ -1,5 +1,5 @@
 //! A trace of arrivals: `job,arrival_s,profile,gpus,steps` and, where they differ from the usual, `min_gpus`, `max_gpus`,
-//! `weight`, `restart_s`.
+//! `weight`, `restart_s`, `user`.
 
 use serde::Deserialize;
 use trainwright_spec::units::Seconds;
@@ -30,6 +30,8 @@ pub struct Arrival {
     pub weight: f64,
     /// How long it holds GPUs without a step after each change of them; `None`: as the question says.
     pub restart: Option<Seconds>,
+    /// Whose it is; of no quota if it is nobody's.
+    pub user: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -48,6 +50,8 @@ struct Row {
     weight: Option<f64>,
     #[serde(default)]
     restart_s: Option<f64>,
+    #[serde(default)]
+    user: Option<String>,
 }
 
 /// The jobs of a trace, by arrival; jobs that arrive together keep their order.
@@ -103,6 +107,7 @@ pub fn read(text: &str) -> Result<Vec<Arrival>, String> {
             steps: row.steps,
             weight,
             restart: row.restart_s.map(Seconds::new),
+            user: row.user.filter(|name| !name.is_empty()),
         });
     }
     if jobs.is_empty() {

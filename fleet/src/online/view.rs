@@ -25,6 +25,10 @@ pub struct Active<'a> {
     pub of: &'a Arrival,
     /// The number of its profile.
     pub profile: usize,
+    /// The place of its user among those with a quota.
+    pub user: Option<usize>,
+    /// The most GPUs that it may have: those that it asks for if its user has a quota, else the largest of its range.
+    pub most: usize,
     /// Steps that are left.
     pub remaining: f64,
     /// How long it holds GPUs without a step after each change of them.
@@ -48,7 +52,7 @@ pub struct View<'a> {
     pub round: Seconds,
     /// The nodes.
     pub kinds: &'a [NodeKind],
-    /// Jobs that have arrived and not ended, by arrival.
+    /// Jobs that have arrived and not ended, by arrival, without those for which the quota of their user has no room.
     pub jobs: &'a [Active<'a>],
     /// Measured speeds.
     pub speeds: &'a Speeds,
@@ -81,7 +85,7 @@ impl View<'_> {
             let mut fastest = 0.0;
             for gpus in self.speeds.counts(job.profile, kind) {
                 let speed = self.speed(job, kind, gpus);
-                if (job.of.range.0..=job.of.range.1).contains(&gpus) && speed > fastest {
+                if (job.of.range.0..=job.most).contains(&gpus) && speed > fastest {
                     all.push((kind, gpus, speed));
                     fastest = speed;
                 }

@@ -70,7 +70,7 @@ fn speeds() -> String {
 }
 
 fn arrivals() -> Vec<String> {
-    vec!["job,arrival_s,profile,gpus,steps,min_gpus,max_gpus\na,0,p,2,100,1,4\nb,5.5,p,4,300,4,4\nc,70,p,1,40,1,2\n".into()]
+    vec!["job,arrival_s,profile,gpus,steps,min_gpus,max_gpus,user\na,0,p,2,100,1,4,u\nb,5.5,p,4,300,4,4,u\nc,70,p,1,40,1,2,\n".into()]
 }
 
 /// Steps of all jobs at most, and the latest arrival, that are simulated here: more are allowed, and take long.
@@ -81,7 +81,8 @@ fn run_jobs(text: &str) -> Result<(), String> {
     let kinds = [NodeKind { name: "n".into(), nodes: 2, gpus: 2 }];
     let speeds = Speeds::new(&throughputs::read(&speeds()).unwrap(), &kinds);
     let (round, restart) = (Seconds::new(60.0), Seconds::new(30.0));
-    let question = Question { kinds: &kinds, jobs: &jobs, speeds: &speeds, round, restart };
+    let users = [User { name: "u".into(), max_gpus: Some(4) }];
+    let question = Question { kinds: &kinds, jobs: &jobs, users: &users, speeds: &speeds, round, restart };
     let restarts = |job: &trace::Arrival| job.restart.map_or(0.0, Seconds::get);
     if jobs.iter().map(|job| job.steps + restarts(job)).sum::<f64>() > MOST_STEPS {
         return Ok(());
