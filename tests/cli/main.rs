@@ -23,6 +23,8 @@ mod gpu_script;
 mod interrupts;
 #[cfg(target_os = "linux")]
 mod kills;
+#[cfg(target_os = "linux")]
+mod load;
 mod logs;
 #[path = "../common/long.rs"]
 mod long;
@@ -96,8 +98,19 @@ impl Folder {
     }
 }
 
+/// The program that `TRAINWRIGHT` names, such as one that is built for release; it stands in for the one under test.
+fn stand_in() -> Option<PathBuf> {
+    let path = std::env::var_os("TRAINWRIGHT").map(PathBuf::from)?;
+    Some(path.canonicalize().unwrap_or_else(|error| panic!("TRAINWRIGHT, {}: {error}", path.display())))
+}
+
+/// The program under test.
+fn executable() -> PathBuf {
+    stand_in().unwrap_or_else(|| env!("CARGO_BIN_EXE_trainwright").into())
+}
+
 fn program(folder: &Path, arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_trainwright"));
+    let mut command = Command::new(executable());
     command.current_dir(folder).args(arguments.split(' ').filter(|argument| !argument.is_empty()));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

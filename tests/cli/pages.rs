@@ -9,10 +9,11 @@
 //! With `TRAINWRIGHT_BLESS` set the test writes what is printed today into the pages. Pages whose commands take minutes
 //! are checked where `TRAINWRIGHT` names a program, such as one that is built for release. `TRAINWRIGHT_PAGE` names the only page.
 
+use crate::{executable, stand_in};
 use std::cmp::Reverse;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -46,7 +47,7 @@ impl Session {
 
     /// The standard output of a command, and its standard error if `all`.
     fn run(&self, command: &str, all: bool) -> String {
-        let program = program().unwrap_or_else(|| env!("CARGO_BIN_EXE_trainwright").into());
+        let program = executable();
         let folder = program.parent().unwrap().display().to_string();
         let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
         let errors = if all { "exec 2>&1" } else { "exec 2>/dev/null" };
@@ -101,12 +102,6 @@ impl Session {
         }
         text
     }
-}
-
-/// The program that stands in for the one under test.
-fn program() -> Option<PathBuf> {
-    let path = std::env::var_os("TRAINWRIGHT").map(PathBuf::from)?;
-    Some(path.canonicalize().unwrap_or_else(|error| panic!("TRAINWRIGHT, {}: {error}", path.display())))
 }
 
 /// How alike two lines are, their numbers aside.
@@ -173,7 +168,7 @@ fn today(page: &str) -> (String, usize) {
 
 #[test]
 fn pages_show_what_the_program_prints() {
-    let slow = SLOW.into_iter().filter(|_| program().is_some());
+    let slow = SLOW.into_iter().filter(|_| stand_in().is_some());
     let only = std::env::var("TRAINWRIGHT_PAGE").ok();
     let pages: Vec<(&str, usize)> = PAGES
         .into_iter()
