@@ -260,6 +260,10 @@ mod tests {
             mixed += usize::from(found.is_some_and(|found| found != takes(0) && found != takes(count)));
         }
         assert!(fits > 1000 && mixed > 200, "{fits}, {mixed}");
+        // Three of 2 B use 6 B up; with 8 B one may have 4 B.
+        let ways = [way(1.0, 4.0), way(2.0, 2.0)];
+        let of = |memory: f64| least_of_two([&ways[0], &ways[1]], 3, memory);
+        assert_eq!([of(5.9), of(6.0), of(8.0)], [None, Some(6.0), Some(5.0)]);
     }
 
     #[test]

@@ -216,5 +216,11 @@ mod tests {
             }
         }
         assert!(compared > 20, "{compared}");
+        // One stage on one rank, m microbatches of 1 s forward, 1 s and 1 s back.
+        let shape = PipelineShape { ranks: 1, virtual_stages: 1, microbatches: 3 };
+        let lists = trainwright_spec::schedule::schedule("1f1b").unwrap().lists(shape);
+        let found = Passes::of(&lists, 1).unwrap().makespan(&[PassTimes::unit()], Seconds::ZERO);
+        let of_one = PassTimes::unit().forward + PassTimes::unit().input + PassTimes::unit().weight;
+        assert_eq!(found, (of_one * 3.0, of_one * 3.0));
     }
 }

@@ -320,3 +320,32 @@ pub(super) fn least_peak(model: &CostModel, candidate: &Candidate, plan: &Plan) 
     let blocks = model.of(candidate).blocks.iter().flatten();
     Some(blocks.map(|choice| choice.peak).reduce(Bytes::min).unwrap_or(Bytes::ZERO))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainwright_spec::model::preset::preset;
+
+    #[test]
+    fn stages_between_the_ends_have_a_block_of_the_run_that_fills_them() {
+        let block = preset("gpt2").unwrap().blocks[0].block.clone();
+        let check = |counts: &[usize], run: usize, stages: usize, expected: std::ops::Range<usize>| {
+            let runs: Vec<BlockRun> =
+                counts.iter().map(|count| BlockRun { count: *count, block: block.clone() }).collect();
+            assert_eq!(
+                stages_of_run(&runs, run, stages),
+                expected,
+                "{counts:?}, run {run} on {stages} stages"
+            );
+        };
+        // The first and the last stage may have the embedding and the head alone.
+        check(&[8], 0, 6, 1..5);
+        // Two blocks before may fill stages 1 and 2, three behind 6 to 8.
+        check(&[2, 20, 3], 1, 10, 3..6);
+        check(&[2, 20, 3], 0, 30, 1..6);
+        // None is sure to have only this run.
+        check(&[2, 20, 3], 1, 7, 3..3);
+        check(&[8], 0, 2, 1..1);
+        check(&[8], 0, 1, 1..1);
+    }
+}

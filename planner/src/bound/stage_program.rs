@@ -284,4 +284,32 @@ mod tests {
         assert!(questions > 16 && in_memory > 4, "{questions}, memory matters in {in_memory}");
         assert!(of_best / questions as f64 > 0.95, "{}", of_best / questions as f64);
     }
+
+    #[test]
+    fn ranks_have_whole_blocks() {
+        let lists =
+            schedule("1f1b").unwrap().lists(PipelineShape { ranks: 2, virtual_stages: 1, microbatches: 1 });
+        let option = StageOption { run: 0, choice: 0, times: [1.0; 3], memory: vec![0.1] };
+        let stage =
+            |rank| StageOptions { rank, least_blocks: 0, ends: [0.0; 3], options: vec![option.clone()] };
+        let bound = |blocks: usize, whole: bool| {
+            let program = StageProgram {
+                stages: vec![stage(0), stage(1)],
+                room: vec![vec![1.0]; 2],
+                blocks: vec![blocks],
+                message: 0.0,
+                more: 10.0,
+                whole,
+                passes: Arc::new(Passes::of(&lists, 2).unwrap()),
+            };
+            program.bound(Vec::new(), &|_| false)
+        };
+        // A block takes 3 s. The first microbatch runs through all, ten more take what the busiest rank does.
+        for (blocks, whole, expected) in
+            [(3, true, 69.0), (3, false, 54.0), (4, true, 72.0), (5, true, 105.0)]
+        {
+            let found = bound(blocks, whole);
+            assert!((found / expected - 1.0).abs() < 1e-6, "{blocks} blocks: {found}, not {expected}");
+        }
+    }
 }
