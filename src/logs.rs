@@ -13,7 +13,7 @@ mod open_metrics;
 use crate::arguments::LogArguments;
 use crate::error::CliError;
 use crate::render::training::{self, Quantity};
-use event_file::EventFile;
+use event_file::{EventFile, now};
 use json_lines::JsonLines;
 use open_metrics::OpenMetrics;
 use std::fs;
@@ -37,7 +37,7 @@ impl StepLogs {
         let LogArguments { metrics, tensorboard, openmetrics } = arguments;
         let json_lines = metrics.as_deref().map(|path| JsonLines::open(path, is_resumed)).transpose()?;
         let event_file =
-            tensorboard.as_deref().map(|folder| EventFile::create(folder, is_resumed)).transpose()?;
+            tensorboard.as_deref().map(|folder| EventFile::create(folder, is_resumed, now)).transpose()?;
         let open_metrics = openmetrics.clone().map(OpenMetrics::new);
         Ok(Self { json_lines, event_file, open_metrics })
     }

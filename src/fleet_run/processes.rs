@@ -111,11 +111,8 @@ impl<'a> Processes<'a> {
             }
             is_first
         });
-        let worked = |logged: SystemTime| {
-            let last = tasks.iter().filter_map(|task| written(&task.folder.join(METRICS))).max();
-            last.and_then(|last| last.duration_since(logged).ok()).unwrap_or_default().min(LONGEST_WORK)
-        };
-        let before = before + logged.map_or(Duration::ZERO, worked).as_secs_f64();
+        let last = tasks.iter().filter_map(|task| written(&task.folder.join(METRICS))).max();
+        let before = before + worked(logged, last).as_secs_f64();
         let running = tasks.iter().map(|_| None).collect();
         let folder = folder.to_string();
         Ok(Self { tasks, plan, running, log, folder, began: Instant::now(), before, signals, seen: 0 })
@@ -284,6 +281,13 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> CliError + use<> {
     move |source| CliError::Writing { argument: "--out", path, source }
 }
 
+/// How long jobs worked after the last line of a log, by the wall clock: from when that was written until when the last metrics of
+/// a job were. A clock that was moved meanwhile makes it nothing, or `LONGEST_WORK`.
+fn worked(logged: Option<SystemTime>, last: Option<SystemTime>) -> Duration {
+    let worked = logged.zip(last).and_then(|(logged, last)| last.duration_since(logged).ok());
+    worked.unwrap_or_default().min(LONGEST_WORK)
+}
+
 /// When a file was written last.
 pub fn written(file: &Path) -> Option<SystemTime> {
     fs::metadata(file).and_then(|file| file.modified()).ok()
@@ -300,4 +304,27 @@ fn alive(file: &Path, command: &str) -> Option<u32> {
     let program = words.next()?;
     let is_ours = String::from_utf8_lossy(program).contains("trainwright");
     (is_ours && words.next() == Some(command.as_bytes())).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_moved_adds_nothing_or_a_limit() {
+        let logged = SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000);
+        let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
+        for (last, expected) in [
+            (Some(logged + 90 * second), 90 * second),
+            (Some(logged), Duration::ZERO),
+            (Some(logged - day), Duration::ZERO),
+            (Some(SystemTime::UNIX_EPOCH - day), Duration::ZERO),
+            (Some(logged + day), LONGEST_WORK),
+            (Some(logged + 36_500 * day), LONGEST_WORK),
+            (None, Duration::ZERO),
+        ] {
+            assert_eq!(worked(Some(logged), last), expected, "{last:?}");
+            assert_eq!(worked(None, last), Duration::ZERO, "{last:?}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::run::ended;
 use crate::{Folder, Ran, program};
 use serde_json::Value;
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 const MODEL: &str =
     r#"{"model_type": "gpt2", "n_embd": 32, "n_head": 2, "n_layer": 2, "n_positions": 16, "vocab_size": 64}"#;
@@ -156,6 +156,12 @@ fn whatever_is_killed_all_jobs_end_with_the_weights_of_undisturbed_runs() {
         done += 1;
         if *victim == fleet.id() {
             fleet.wait().unwrap();
+            // As if the wall clock had been moved between the last line of the log and the last step: by days, back or forward.
+            let days = Duration::from_secs(86_400 * (1 + random.below(1000)));
+            let now = SystemTime::now();
+            let logged = if random.below(2) == 0 { now - days } else { now + days };
+            let log = std::fs::File::options().append(true).open(folder.path("out/log.csv")).unwrap();
+            log.set_modified(logged).unwrap();
             fleet = begun(&folder);
         }
     }
@@ -177,6 +183,11 @@ fn whatever_is_killed_all_jobs_end_with_the_weights_of_undisturbed_runs() {
         assert!(names(&folder, &checkpoints).iter().all(|name| name.starts_with("step-")));
     }
     assert!(processes(&folder).is_empty());
+    // Times of the log never go back, and no jump of the clock adds more than an hour.
+    let log = folder.read("out/log.csv");
+    let times: Vec<f64> =
+        log.lines().skip(1).map(|line| line.split(',').next().unwrap().parse().unwrap()).collect();
+    assert!(times.is_sorted() && *times.last().unwrap() < 3600.0 * (done + 1) as f64, "{log}");
 }
 
 #[test]

@@ -5,6 +5,8 @@ mod bad_input;
 mod browser;
 mod by_steps;
 mod checkpoints;
+#[cfg(target_os = "linux")]
+mod clocks;
 mod data;
 #[cfg(target_os = "linux")]
 mod elastic;
