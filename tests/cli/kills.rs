@@ -36,7 +36,7 @@ fn all_processes() -> impl Iterator<Item = u32> {
 }
 
 /// The children of a process, with the letter of their states: Z is one that has ended and that nobody has waited for.
-fn children(parent: u32) -> Vec<(u32, char)> {
+pub fn children(parent: u32) -> Vec<(u32, char)> {
     let line = |status: &str, key: &str| -> Option<String> {
         status.lines().find_map(|line| line.strip_prefix(key)).map(|text| text.trim().into())
     };
@@ -63,7 +63,7 @@ pub fn kill(number: u32) {
 }
 
 /// Whether some process works in a folder. One that has ended has no folder any more.
-fn is_used(folder: &Folder) -> bool {
+pub fn is_used(folder: &Folder) -> bool {
     let folder = folder.path("").canonicalize().unwrap();
     all_processes()
         .any(|number| std::fs::read_link(format!("/proc/{number}/cwd")).is_ok_and(|path| path == folder))
@@ -80,14 +80,14 @@ impl Random {
 }
 
 /// The step of the last checkpoint; 0 if there is none.
-fn last(folder: &Folder) -> u64 {
+pub fn last(folder: &Folder) -> u64 {
     let steps = names(folder, "ck").into_iter().filter_map(|name| name.strip_prefix("step-")?.parse().ok());
     steps.max().unwrap_or(0)
 }
 
 /// Waits until the run has done something and then for a random moment: any, or one in which a checkpoint is being written.
 /// Whether it was such a one.
-fn wait_for_moment(folder: &Folder, random: &mut Random) -> bool {
+pub fn wait_for_moment(folder: &Folder, random: &mut Random) -> bool {
     let (began, first) = (Instant::now(), last(folder));
     while last(folder) == first {
         assert!(began.elapsed() < Duration::from_secs(120), "there is no checkpoint behind step {first}");

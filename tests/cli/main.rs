@@ -36,6 +36,8 @@ mod network;
 #[cfg(unix)]
 mod pages;
 mod plan;
+#[cfg(target_os = "linux")]
+mod plan_kills;
 mod predict;
 mod processes;
 #[cfg(target_os = "linux")]

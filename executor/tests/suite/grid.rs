@@ -54,7 +54,7 @@ const RECOMPUTE: [Choice; 2] =
 const AXES: [&[Choice]; 6] = [&TENSOR, &PIPELINE, &DATA, &CONTEXT, &EXPERT, &RECOMPUTE];
 
 /// Every choice on every set of axes, as far as it gives a valid plan.
-fn drafts(model: &'static str) -> Vec<Draft> {
+pub fn drafts(model: &'static str) -> Vec<Draft> {
     let mut drafts = vec![Draft { optimizer: "adamw", ..Draft::of(model) }];
     for axis in AXES {
         let more: Vec<Draft> = drafts
