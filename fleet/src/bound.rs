@@ -327,7 +327,7 @@ fn exceeds(instance: &Instance, areas: &[Vec<(usize, f64)>], room: f64) -> bool 
         let rate = 1.0 / (1.0 + step as f64 / 4.0);
         let scale = used.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         for (share, used) in shares.iter_mut().zip(&used) {
-            *share *= (rate * used / scale).exp();
+            *share *= libm::exp(rate * used / scale);
         }
         let total: f64 = shares.iter().sum();
         shares.iter_mut().for_each(|share| *share /= total);

@@ -118,7 +118,7 @@ fn random_instance(random: &mut ChaCha8Rng) -> Instance {
         let choice = |gpus: usize| Choice {
             kind: 0,
             gpus,
-            duration: (alone as f64 / (gpus as f64).powf(0.8)) as u64,
+            duration: (alone as f64 / libm::pow(gpus as f64, 0.8)) as u64,
             cost: 0.0,
             spread: Vec::new(),
             plan: String::new(),

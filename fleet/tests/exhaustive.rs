@@ -152,7 +152,7 @@ fn random_instance(seed: u64) -> Instance {
             for gpus in within.into_iter().chain(several) {
                 if random.random_range(0..3) == 0 {
                     let efficiency = random.random_range(0.6..1.1);
-                    let duration = (work / (gpus as f64).powf(efficiency)).ceil().max(1.0) as u64;
+                    let duration = (work / libm::pow(gpus as f64, efficiency)).ceil().max(1.0) as u64;
                     let cost = (gpus as u64 * duration) as f64;
                     choices.push(Choice {
                         kind,

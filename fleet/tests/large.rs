@@ -12,12 +12,12 @@ use trainwright_fleet::{Effort, solve};
 fn queue(jobs: usize, nodes: usize, seed: u64) -> Instance {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let job = |index: usize| {
-        let hours = 10f64.powf(random.random_range(0.5..2.5));
+        let hours = libm::pow(10.0, random.random_range(0.5..2.5));
         let efficiency = random.random_range(0.7..0.98);
         let least = [1, 1, 2, 4, 8][random.random_range(0..5)];
         let gpus = (0..8).map(|power| 1 << power).filter(|gpus| *gpus >= least && *gpus <= 64);
         let choice = |gpus: usize| {
-            let duration = (3600.0 * hours / (gpus as f64).powf(efficiency)) as u64 + 1;
+            let duration = (3600.0 * hours / libm::pow(gpus as f64, efficiency)) as u64 + 1;
             let cost = (gpus as u64 * duration) as f64;
             Choice { kind: 0, gpus, duration, cost, spread: Vec::new(), plan: String::new() }
         };

@@ -265,7 +265,7 @@ impl Search {
         Self {
             layouts: self.layouts + other.layouts,
             candidates: self.candidates + other.candidates,
-            plans_log10: high + (1.0 + 10f64.powf(low - high)).log10(),
+            plans_log10: high + libm::log10(1.0 + libm::pow(10.0, low - high)),
             out_of_memory: self.out_of_memory + other.out_of_memory,
             state_out_of_memory: self.state_out_of_memory + other.state_out_of_memory,
             bounded_out: self.bounded_out + other.bounded_out,

@@ -81,7 +81,7 @@ pub fn useful_part(
     between_failures: Seconds,
 ) -> f64 {
     let m = between_failures;
-    let segment = m * (restart / m).exp() * ((interval + checkpoint) / m).exp_m1();
+    let segment = m * libm::exp(restart / m) * libm::expm1((interval + checkpoint) / m);
     interval / segment
 }
 
@@ -109,7 +109,7 @@ mod tests {
             seed ^= seed << 13;
             seed ^= seed >> 7;
             seed ^= seed << 17;
-            -m * (1.0 - (seed >> 11) as f64 / (1u64 << 53) as f64).ln()
+            -m * libm::log(1.0 - (seed >> 11) as f64 / (1u64 << 53) as f64)
         };
         let (segments, mut time) = (200_000, 0.0);
         let mut next = exponential();

@@ -65,7 +65,7 @@ fn kernels_take_what_the_formula_says() {
     let tile: f64 = 2.0 * 32768.0 * 8192.0 / 2.7e6;
     // 12 × 9 tiles are one wave of 108. Smaller tiles would need more time: 64 × 64 is at 0.83 of the rate. Memory adds as
     // the other side of a right angle: 2 · ((3072 + 1152) · 8096 + 3072 · 1152) bytes = 75.47 MB at 1.4 TB/s.
-    check("one wave", product(1, 12 * 256, 9 * 128, 8096, Precision::Bf16), tile.hypot(75.47 / 1.4));
+    check("one wave", product(1, 12 * 256, 9 * 128, 8096, Precision::Bf16), libm::hypot(tile, 75.47 / 1.4));
     // Added to a result in fp32, which is read and written: 2 · (3072 + 1152) · 8096 + 8 · 3072 · 1152 = 96.71 MB.
     let added = Kernel::Gemm {
         count: 1,
@@ -75,13 +75,13 @@ fn kernels_take_what_the_formula_says() {
         precision: Precision::Bf16,
         adds_to: Some(Bytes::new(4.0)),
     };
-    check("added", added, tile.hypot(96.71 / 1.4));
+    check("added", added, libm::hypot(tile, 96.71 / 1.4));
     // 2 · 4 · ((768 + 1152) · 8096 + 768 · 1152) = 131.4 MB.
-    check("4 products", product(4, 3 * 256, 9 * 128, 8096, Precision::Bf16), tile.hypot(131.4 / 1.4));
+    check("4 products", product(4, 3 * 256, 9 * 128, 8096, Precision::Bf16), libm::hypot(tile, 131.4 / 1.4));
     // 30 × 9 tiles are 2.5 waves and take 3; with 30 × 18 tiles of half the size at 0.96 of the rate, 5 waves would
     // take 5 / 2 / 0.96 = 2.6, which is less. 2 · ((7680 + 1152) · 8096 + 7680 · 1152) = 160.7 MB.
     let waves: f64 = 5.0 / 2.0 / 0.9606 * tile;
-    check("2.5 waves", product(1, 30 * 256, 9 * 128, 8096, Precision::Bf16), waves.hypot(160.7 / 1.4));
+    check("2.5 waves", product(1, 30 * 256, 9 * 128, 8096, Precision::Bf16), libm::hypot(waves, 160.7 / 1.4));
     // 700 MB read, 700 MB written at 1.4 TB/s: 1 ms.
     check(
         "streaming",
@@ -90,7 +90,11 @@ fn kernels_take_what_the_formula_says() {
     );
     // A product with one row reads 2 · 16384² bytes = 536.9 MB at 1.4 TB/s, beside 512 tiles of 32 × 32 in 5 waves: 5 · 2 ·
     // 1024 · 16480 flops at 0.652 of 2.7 TFLOP/s = 95.9 µs.
-    check("matrix by vector", product(1, 1, 16384, 16384, Precision::Bf16), (536.97 / 1.4_f64).hypot(95.9));
+    check(
+        "matrix by vector",
+        product(1, 1, 16384, 16384, Precision::Bf16),
+        libm::hypot(536.97 / 1.4_f64, 95.9),
+    );
     // 108 blocks of 128 queries, one each, 13824 keys: 128 · 13824 · 512 flops at 2.7 TFLOP/s = 335.6 µs, and to
     // start and end 128 · 256 · 90 ps = 2.9 µs; backward 2.5 times the flops and 128 · 256 · 500 ps = 16.4 µs.
     check("attention", attention(Direction::Forward, 1, 13824, Mask::Full), 335.54 + 2.95);

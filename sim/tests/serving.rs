@@ -115,7 +115,7 @@ fn prompts_alone_wait_as_in_a_queue_with_one_server() {
         let (mut state, mut arrival) = (7, 0.0);
         let request = |_| {
             let drawn = (random(&mut state, 1 << 30) as f64 + 0.5) / f64::from(1 << 30);
-            arrival -= drawn.ln() / rate;
+            arrival -= libm::log(drawn) / rate;
             Request::new(Seconds::new(arrival), 8192, 1)
         };
         let load_of = Load::Open((0..40_000).map(request).collect());

@@ -297,7 +297,7 @@ fn factor(factor: f64) -> String {
 
 /// Fewer decimals for large numbers: five digits say enough.
 fn decimals(value: f64, most: usize) -> String {
-    let digits = value.abs().max(1.0).log10().floor() as usize + 1;
+    let digits = libm::log10(value.abs().max(1.0)).floor() as usize + 1;
     let decimals = most.min(5usize.saturating_sub(digits));
     format!("{value:.decimals$}")
 }

@@ -131,8 +131,8 @@ fn proof(best: &Ranked, found: &Found) -> String {
 /// A number by its decimal logarithm: `360`, `4.1e73`.
 fn power_of_ten(log10: f64) -> String {
     match log10 < 6.0 {
-        true => grouped(10f64.powf(log10).round()),
-        false => format!("{:.1}e{:.0}", 10f64.powf(log10 - log10.floor()), log10.floor()),
+        true => grouped(libm::pow(10.0, log10).round()),
+        false => format!("{:.1}e{:.0}", libm::pow(10.0, log10 - log10.floor()), log10.floor()),
     }
 }
 

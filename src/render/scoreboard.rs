@@ -132,7 +132,7 @@ fn worst(rows: Rows) -> String {
     });
     let mut judged: Vec<(&Run, &Prediction, f64)> = judged.collect();
     judged.sort_by(|one, other| {
-        let size = |error: f64| (1.0 + error).ln().abs();
+        let size = |error: f64| libm::log(1.0 + error).abs();
         size(other.2).total_cmp(&size(one.2)).then_with(|| one.0.id.cmp(&other.0.id))
     });
     judged.truncate(WORST);

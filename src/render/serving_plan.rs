@@ -411,7 +411,7 @@ fn layout(plan: &ServingPlan) -> String {
 
 /// Four digits.
 fn digits(rate: f64) -> String {
-    let decimals = (3.0 - rate.abs().max(1e-9).log10().floor()).clamp(0.0, 6.0) as usize;
+    let decimals = (3.0 - libm::log10(rate.abs().max(1e-9)).floor()).clamp(0.0, 6.0) as usize;
     format!("{rate:.decimals$}")
 }
 

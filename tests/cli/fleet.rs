@@ -4,25 +4,7 @@ use crate::Folder;
 use serde_json::Value;
 
 /// Jobs that the planner plans, small ones.
-pub const JOBS: &str = r#"
-[defaults]
-model = "gpt2"
-seq = 512
-global_batch = 16
-max_gpus = 4
-
-[[job]]
-name = "sweep"
-copies = 3
-steps = 20000
-
-[[job]]
-name = "last"
-tokens = 1e8
-weight = 2
-deadline_h = 30
-after = ["sweep"]
-"#;
+pub const JOBS: &str = include_str!("../same_bytes/jobs.toml");
 
 /// Jobs with measured speeds.
 pub const MEASURED: &str = r#"

@@ -53,8 +53,8 @@ impl ScalingLaw {
     /// L(N, D).
     pub fn loss(&self, parameters: f64, tokens: f64) -> f64 {
         self.entropy.value
-            + self.parameter_factor.value / parameters.powf(self.parameter_exponent.value)
-            + self.token_factor.value / tokens.powf(self.token_exponent.value)
+            + self.parameter_factor.value / libm::pow(parameters, self.parameter_exponent.value)
+            + self.token_factor.value / libm::pow(tokens, self.token_exponent.value)
     }
 
     /// The least loss that a budget of C = 6 N D can buy.
@@ -65,10 +65,10 @@ impl ScalingLaw {
     pub fn optimum(&self, budget: Flops) -> Optimum {
         let (alpha, beta) = (self.parameter_exponent.value, self.token_exponent.value);
         let ratio = alpha * self.parameter_factor.value / (beta * self.token_factor.value);
-        let g = ratio.powf(1.0 / (alpha + beta));
+        let g = libm::pow(ratio, 1.0 / (alpha + beta));
         let product = budget.get() / PER_PARAMETER_AND_TOKEN;
-        let parameters = g * product.powf(beta / (alpha + beta));
-        let tokens = product.powf(alpha / (alpha + beta)) / g;
+        let parameters = g * libm::pow(product, beta / (alpha + beta));
+        let tokens = libm::pow(product, alpha / (alpha + beta)) / g;
         Optimum { parameters, tokens, loss: self.loss(parameters, tokens) }
     }
 }

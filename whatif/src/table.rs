@@ -130,7 +130,7 @@ fn number(value: f64) -> String {
         0.0 => "0".into(),
         size if size >= 1e6 => format!("{value:.0}"),
         size => {
-            let decimals = (5 - size.log10().floor() as i32).max(0) as usize;
+            let decimals = (5 - libm::log10(size).floor() as i32).max(0) as usize;
             let text = format!("{value:.decimals$}");
             match text.contains('.') {
                 true => text.trim_end_matches('0').trim_end_matches('.').into(),

@@ -32,11 +32,11 @@ impl Policy for FinishTimeFairness {
 }
 
 fn least_rho(view: &View) -> Option<Shares> {
-    let (mut low, mut high) = (RANGE.0.ln(), RANGE.1.ln());
+    let (mut low, mut high) = (libm::log(RANGE.0), libm::log(RANGE.1));
     let mut best = None;
     for _ in 0..STEPS {
         let middle = (low + high) / 2.0;
-        match with(view, middle.exp()) {
+        match with(view, libm::exp(middle)) {
             Some(found) => (high, best) = (middle, Some(found)),
             None => low = middle,
         }

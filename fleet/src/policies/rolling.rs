@@ -66,7 +66,7 @@ impl Planned {
     fn worth(&self, exponent: f64) -> Vec<Worth> {
         let value = |choice: &(usize, usize, f64)| {
             let time = self.time(*choice).max(1e-9);
-            (choice.0, choice.1, self.weight * time.powf(-exponent))
+            (choice.0, choice.1, self.weight * libm::pow(time, -exponent))
         };
         self.choices.iter().map(value).collect()
     }

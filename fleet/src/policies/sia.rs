@@ -37,7 +37,7 @@ impl Decide for Sia {
             let choices = view.choices(job);
             let slowest = choices.iter().map(|choice| choice.2).fold(f64::INFINITY, f64::min);
             let value = |(kind, gpus, speed): &(usize, usize, f64)| {
-                let cost = (speed / slowest * stay(view, job, (*kind, *gpus))).powf(POWER);
+                let cost = libm::pow(speed / slowest * stay(view, job, (*kind, *gpus)), POWER);
                 (*kind, *gpus, job.of.weight * (WAITING - cost))
             };
             choices.iter().map(value).collect::<Vec<_>>()

@@ -78,7 +78,7 @@ fn least_forward_part(model: &CostModel, candidate: &Candidate) -> f64 {
 fn ramped(work: Seconds, ranks: usize, microbatches: usize, before: f64) -> Seconds {
     let (p, m) = (ranks as f64, microbatches as f64);
     match before > 1e-6 {
-        true => work * (before / (1.0 - (1.0 - before / m).powf(p))),
+        true => work * (before / (1.0 - libm::pow(1.0 - before / m, p))),
         false => work * (m / p),
     }
 }

@@ -53,7 +53,7 @@ pub fn sensitivity(found: &Found) -> Result<Vec<Sensitivity>, PlannerError> {
     let directions: Vec<_> = directions.collect();
     let one = |((name, scale), sign): &(&(&str, Scale), i32)| {
         let fastest =
-            |exponent: f64| fastest(&found.finalists, *scale, 2f64.powf(exponent * f64::from(*sign)));
+            |exponent: f64| fastest(&found.finalists, *scale, libm::pow(2.0, exponent * f64::from(*sign)));
         let now = fastest(0.0)?;
         let toward = if *sign > 0 { "more" } else { "less" };
         let quantity = format!("{toward} {name}");
@@ -78,7 +78,7 @@ pub fn sensitivity(found: &Found) -> Result<Vec<Sensitivity>, PlannerError> {
         }
         let then = fastest(high)?
             .map_or("none of the finalists fits".into(), |then| found.finalists[then].words.clone());
-        Ok(Sensitivity { quantity, factor: Some(2f64.powf(high * f64::from(*sign))), then })
+        Ok(Sensitivity { quantity, factor: Some(libm::pow(2.0, high * f64::from(*sign))), then })
     };
     directions.par_iter().map(one).collect()
 }

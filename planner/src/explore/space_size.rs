@@ -23,15 +23,16 @@ fn plans_log10(question: &Question, legal: &LegalCandidates) -> f64 {
     let most = layers + 2;
     let mut splits = vec![0.0; most];
     for number in 1..most {
-        splits[number] = splits[number - 1] + ((most - number) as f64 / number as f64).log10();
+        splits[number] = splits[number - 1] + libm::log10((most - number) as f64 / number as f64);
     }
     let mut of_stages = vec![0usize; most + 1];
     for stages in legal.layouts.iter().flat_map(|layout| legal.stages(layout)) {
         of_stages[stages] += 1;
     }
     let logs = (1..=most).filter(|stages| of_stages[*stages] > 0);
-    let logs: Vec<f64> = logs.map(|stages| (of_stages[stages] as f64).log10() + splits[stages - 1]).collect();
+    let logs: Vec<f64> =
+        logs.map(|stages| libm::log10(of_stages[stages] as f64) + splits[stages - 1]).collect();
     let largest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let sum: f64 = logs.iter().map(|log| 10f64.powf(log - largest)).sum();
-    largest + sum.log10() + layers as f64 * (recompute_choices(question).len() as f64).log10()
+    let sum: f64 = logs.iter().map(|log| libm::pow(10.0, log - largest)).sum();
+    largest + libm::log10(sum) + layers as f64 * libm::log10(recompute_choices(question).len() as f64)
 }

@@ -113,7 +113,7 @@ struct Grid(f64);
 
 impl Grid {
     fn new(total: f64) -> Self {
-        if total > 0.0 { Self((total.log2().ceil() - 51.0).exp2()) } else { Self(1.0) }
+        if total > 0.0 { Self(libm::exp2(libm::log2(total).ceil() - 51.0)) } else { Self(1.0) }
     }
 
     fn round(&self, value: f64) -> f64 {

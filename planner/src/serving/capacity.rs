@@ -219,7 +219,11 @@ fn is_steady(rate: f64, served: &Served) -> bool {
 /// A rate with three digits, not above `rate`: what does not keep it does not keep `rate`.
 fn three_digits_down(rate: f64) -> f64 {
     let digits = three_digits(rate);
-    if digits <= rate { digits } else { three_digits(digits - 10f64.powf(rate.log10().floor() - 2.0)) }
+    if digits <= rate {
+        digits
+    } else {
+        three_digits(digits - libm::pow(10.0, libm::log10(rate).floor() - 2.0))
+    }
 }
 
 /// A rate with three digits.

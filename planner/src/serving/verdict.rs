@@ -189,6 +189,6 @@ fn rounded_up(rate: f64) -> f64 {
     if digits >= rate {
         return digits;
     }
-    let unit = 10f64.powf(rate.log10().floor() - 3.0);
+    let unit = libm::pow(10.0, libm::log10(rate).floor() - 3.0);
     format!("{:.3e}", digits + unit).parse().expect("a number was written")
 }

@@ -100,7 +100,7 @@ pub(super) fn time(product: &Product, gpu: &Gpu) -> Seconds {
 
 /// √(a² + b²), also where one of them is infinite.
 fn root_of_squares(a: Seconds, b: Seconds) -> Seconds {
-    Seconds::new(a.get().hypot(b.get()))
+    Seconds::new(libm::hypot(a.get(), b.get()))
 }
 
 /// The choices of a library for a product.

@@ -45,8 +45,8 @@ pub(super) fn time(
     let factor = match closest {
         Some(Closed { size, below: (below, x0), above: (above, x1) }) => {
             let error = |row: &MeasuredKernel| row.time / forecast(&row.kernel);
-            let weight = (size / x0).ln() / (x1 / x0).ln();
-            error(below).powf(1.0 - weight) * error(above).powf(weight)
+            let weight = libm::log(size / x0) / libm::log(x1 / x0);
+            libm::pow(error(below), 1.0 - weight) * libm::pow(error(above), weight)
         }
         None => {
             let spanned = |size: usize| {
@@ -90,7 +90,7 @@ const REACH: f64 = 1.2006;
 
 /// √(Σ over sizes (ln(x / y))²).
 fn distance(x: &Sizes, y: &Sizes) -> f64 {
-    let apart = |(x, y): (&f64, &f64)| if x == y { 0.0 } else { (x / y).ln().powi(2) };
+    let apart = |(x, y): (&f64, &f64)| if x == y { 0.0 } else { libm::log(x / y).powi(2) };
     x.iter().zip(y).map(apart).sum::<f64>().sqrt()
 }
 
@@ -109,9 +109,9 @@ fn mean_error<'a>(
     for (row, other) in measured {
         let weight = distance(sizes, &other).powi(-4);
         weights += weight;
-        errors += weight * (row.time / forecast(&row.kernel)).ln();
+        errors += weight * libm::log(row.time / forecast(&row.kernel));
     }
-    (errors / weights).exp()
+    libm::exp(errors / weights)
 }
 
 /// The nearest measured sizes on both sides of one.
@@ -232,8 +232,8 @@ mod tests {
         // Two sizes differ from the first two, by 2 each; k is 32 times that of the last: distances of √2, √2 and 5 times ln 2.
         let (inside, last) = (product(2048, 4096, 2048), product(2048, 4096, 64));
         let r2 = 1e-6 / kernel_time(&last, &plain).get();
-        let mean = ((r0 * r1).ln() / 4.0 + r2.ln() / 625.0) / (2.0 / 4.0 + 1.0 / 625.0);
-        check(&gpu, &inside, kernel_time(&inside, &plain) * mean.exp());
+        let mean = (libm::log(r0 * r1) / 4.0 + libm::log(r2) / 625.0) / (2.0 / 4.0 + 1.0 / 625.0);
+        check(&gpu, &inside, kernel_time(&inside, &plain) * libm::exp(mean));
         // Nothing is known beyond, of another precision, or far from all.
         let fp16 =
             Kernel::Gemm { count: 1, m: 1024, n: 4096, k: 4096, precision: Precision::Fp16, adds_to: None };

@@ -47,8 +47,8 @@ pub fn measured_time(sweep: &MeasuredSweep, bytes: Bytes, forecast: impl Fn(Byte
         after if after == rows.len() => scaled(&rows[after - 1]),
         after => {
             let (low, high) = (&rows[after - 1], &rows[after]);
-            let x = (bytes / low.bytes).ln() / (high.bytes / low.bytes).ln();
-            low.time * (high.time / low.time).powf(x)
+            let x = libm::log(bytes / low.bytes) / libm::log(high.bytes / low.bytes);
+            low.time * libm::pow(high.time / low.time, x)
         }
     }
 }
@@ -104,7 +104,7 @@ mod tests {
         // Half of the way from 2^10 to 2^20 in logarithms: √(10 · 1000).
         check(32768.0, 100.0);
         // A fifth of it: 10 · 100^(1/5).
-        check(4096.0, 10.0 * 100f64.powf(0.2));
+        check(4096.0, 10.0 * libm::pow(100.0, 0.2));
     }
 
     #[test]

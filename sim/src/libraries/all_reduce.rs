@@ -52,7 +52,7 @@ pub(super) fn parts(call: &AllReduce, chip: &Chip, coefficients: &[f64]) -> Opti
     let link = chip.link?;
     let others = call.gpus.saturating_sub(1) as f64;
     let part = others / call.gpus.max(1) as f64;
-    let start = us(latency + barrier * (call.gpus.max(1) as f64).log2());
+    let start = us(latency + barrier * libm::log2(call.gpus.max(1) as f64));
     let at_once = Parts { latency: start, links: others * call.message / (link * one), ..Parts::default() };
     let in_two = Parts {
         latency: start + us(second),

@@ -60,7 +60,7 @@ pub(super) fn parts(decode: &Decode, chip: &Chip, coefficients: &[f64]) -> Optio
         latency: us(latency),
         arithmetic: Seconds::new(4.0 * queries * keys / rate),
         memory: Seconds::new(chip.memory_time(bytes, memory, cache)),
-        overhead: us(doubling * (1.0 + keys / 128.0).log2() + row * rows / chip.multiprocessors()),
+        overhead: us(doubling * libm::log2(1.0 + keys / 128.0) + row * rows / chip.multiprocessors()),
         ..Parts::default()
     })
 }

@@ -71,7 +71,7 @@ pub(super) fn parts(call: &Experts, chip: &Chip, coefficients: &[f64]) -> Option
         false => (choices / gpus, local.min((choices / gpus).max(1.0))),
         true => {
             let rows = choices / gpus * skew.min(gpus);
-            (rows, local * (1.0 - (1.0 - 1.0 / local).powf((rows / skew).max(1.0))))
+            (rows, local * (1.0 - libm::pow(1.0 - 1.0 / local, (rows / skew).max(1.0))))
         }
     };
     let matrices = if call.gated { 3.0 } else { 2.0 };

@@ -58,7 +58,7 @@ pub(super) fn parts(call: &Latent, chip: &Chip, coefficients: &[f64]) -> Option<
         latency: us(latency),
         arithmetic: Seconds::new(2.0 * batch * padded * history * (width + values) / (units.get() * compute)),
         memory: Seconds::new(chip.memory_time(bytes, memory, cache)),
-        overhead: us(doubling * (1.0 + history / 128.0).log2() + row * rows / chip.multiprocessors()),
+        overhead: us(doubling * libm::log2(1.0 + history / 128.0) + row * rows / chip.multiprocessors()),
         ..Parts::default()
     })
 }

@@ -76,7 +76,7 @@ impl Parts {
     ///
     /// Source of the root of squares: as of matrix products in `compute`.
     pub fn total(&self) -> Seconds {
-        let overlapped = Seconds::new(self.arithmetic.get().hypot(self.memory.get()));
+        let overlapped = Seconds::new(libm::hypot(self.arithmetic.get(), self.memory.get()));
         self.latency + overlapped + self.links + self.overhead
     }
 

@@ -44,7 +44,7 @@ impl Algorithm for Tree {
         };
         let correction = match call.bytes / Bytes::new(64.0) {
             units if units < 1.0 => 1.0,
-            units => corrections.get(units.log2() as usize).copied().unwrap_or(1.0),
+            units => corrections.get(libm::log2(units) as usize).copied().unwrap_or(1.0),
         };
         let inside = placement.tree_step(call.protocol);
         let between = placement.tree_crossing(call.protocol) + placement.expected_wire(call.protocol);

@@ -64,7 +64,7 @@ impl Load {
         let mut gaps = vec![Seconds::ZERO; requests];
         for (index, request) in by_quantile.into_iter().enumerate() {
             let quantile = (index as f64 + 0.5) / requests as f64;
-            gaps[request] = Seconds::new(-(1.0 - quantile).ln() / rate);
+            gaps[request] = Seconds::new(-libm::log(1.0 - quantile) / rate);
         }
         let mut arrival = Seconds::ZERO;
         let request = |gap: Seconds| {

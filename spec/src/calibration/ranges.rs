@@ -66,7 +66,7 @@ impl Distribution {
                 let distance = |other: &Value| of_kinds[other.kind as usize] + traits.share_distance(other);
                 Self::by(residuals.of(quantity), without.and_then(|name| residuals.source(name)), |other| {
                     let distance = distance(other);
-                    (distance, (-distance).exp())
+                    (distance, libm::exp(-distance))
                 })
             }
             // Errors of memory do not depend on how the step's time is spent.
@@ -87,7 +87,7 @@ impl Distribution {
         without: Option<&str>,
     ) -> Option<Self> {
         let likeness: Vec<(f64, f64)> =
-            of_kinds.iter().map(|distance| (*distance, (-distance).exp())).collect();
+            of_kinds.iter().map(|distance| (*distance, libm::exp(-distance))).collect();
         let without = without.and_then(|name| residuals.source(name));
         Self::by(residuals.of(quantity), without, |other| likeness[other.kind as usize])
     }
@@ -106,7 +106,7 @@ impl Distribution {
             let (distance, likeness) = likeness(residual);
             let (distance, likeness) = match residual.penalty {
                 0.0 => (distance, likeness),
-                penalty => (distance + penalty, likeness * (-penalty).exp()),
+                penalty => (distance + penalty, likeness * libm::exp(-penalty)),
             };
             let source = residual.source as usize;
             nearest[source] = nearest[source].max(likeness);
@@ -122,13 +122,13 @@ impl Distribution {
     /// residuals' ratios and q their quantile, σ the stretch.
     pub fn quantile(&self, fraction: f64) -> f64 {
         let median = weighted_quantile(&self.values, 0.5);
-        (median + self.stretch() * (weighted_quantile(&self.values, fraction) - median)).exp()
+        libm::exp(median + self.stretch() * (weighted_quantile(&self.values, fraction) - median))
     }
 
     /// The fraction of runs whose ratio of measured to forecast stays below this one: the inverse of `quantile`.
     pub fn fraction_below(&self, ratio: f64) -> f64 {
         let median = weighted_quantile(&self.values, 0.5);
-        let value = median + (ratio.ln() - median) / self.stretch();
+        let value = median + (libm::log(ratio) - median) / self.stretch();
         let weight = |values: &[(f64, f64)]| values.last().map_or(0.0, |(_, sum)| *sum);
         let below = self.values.partition_point(|(residual, _)| *residual < value);
         weight(&self.values[..below]) / weight(&self.values)
@@ -142,7 +142,7 @@ impl Distribution {
     /// The mean of the tenths of the residuals' ratios: the expected ratio without the outermost tenths, which contain
     /// faults of machines that no forecast foresees. That few sources are alike makes a range wider, not its runs slower.
     pub fn expected(&self) -> f64 {
-        let tenth = |tenth: i32| weighted_quantile(&self.values, f64::from(tenth) / 10.0).exp();
+        let tenth = |tenth: i32| libm::exp(weighted_quantile(&self.values, f64::from(tenth) / 10.0));
         (1..10).map(tenth).sum::<f64>() / 9.0
     }
 
@@ -233,8 +233,11 @@ mod tests {
     fn many_sources_alike_give_their_quantiles() {
         // S = 40: the stretch is 1.0006, so the range is that of values from −0.049 to 0.149.
         let range = range(&runs(40, "hopper"), Quantity::Time, &traits("hopper"), None).unwrap();
-        assert!((range.median.ln() - 0.05).abs() < 0.002, "{range:?}");
-        assert!((range.low.ln() + 0.03).abs() < 0.003 && (range.high.ln() - 0.13).abs() < 0.003, "{range:?}");
+        assert!((libm::log(range.median) - 0.05).abs() < 0.002, "{range:?}");
+        assert!(
+            (libm::log(range.low) + 0.03).abs() < 0.003 && (libm::log(range.high) - 0.13).abs() < 0.003,
+            "{range:?}"
+        );
         assert_eq!((range.runs, range.sources), (4_000, 40));
     }
 
@@ -255,7 +258,7 @@ mod tests {
     fn the_expected_ratio_is_the_mean_of_the_tenths() {
         // 60 of 100 runs at 1, 40 at 2: the tenths up to 0.6 are 1, the others 2. One source: the range is twice as wide, so
         // that its upper end is at 1 · (2 / 1)² = 4; the expected ratio is not concerned.
-        let run = |run: i32| residual(0, if run < 60 { 0.0 } else { 2f64.ln() }, traits("hopper"));
+        let run = |run: i32| residual(0, if run < 60 { 0.0 } else { libm::log(2.0) }, traits("hopper"));
         let runs: Vec<Residual> = (0..100).map(run).collect();
         let of_kind = of_kind(&runs, &traits("hopper").kind);
         assert!((of_kind.expected() - (6.0 + 3.0 * 2.0) / 9.0).abs() < 1e-9, "{}", of_kind.expected());
@@ -270,7 +273,7 @@ mod tests {
         let exposed = Traits { exposed: 0.9, ..traits("hopper") };
         let alike = |quantity, traits: &Traits| distribution(&runs, quantity, traits, None).unwrap().alike();
         assert_eq!(alike(Quantity::Memory, &exposed), 2.0);
-        assert!((alike(Quantity::Time, &exposed) - 2.0 * (-1.6f64).exp()).abs() < 1e-9);
+        assert!((alike(Quantity::Time, &exposed) - 2.0 * libm::exp(-1.6f64)).abs() < 1e-9);
         let of_kind = of_kind(&runs, &exposed.kind);
         assert_eq!(of_kind.alike(), 2.0);
     }
@@ -286,7 +289,7 @@ mod tests {
         };
         assert_eq!(alike(Quantity::Time), (2.0, 200));
         let (memory, similar) = alike(Quantity::Memory);
-        assert!((memory - (1.0 + (-1.0f64).exp())).abs() < 1e-12 && similar == 100, "{memory} {similar}");
+        assert!((memory - (1.0 + libm::exp(-1.0f64))).abs() < 1e-12 && similar == 100, "{memory} {similar}");
     }
 
     #[test]
@@ -339,7 +342,7 @@ mod tests {
                     Quantity::Time => 2.0 * (run.traits.exposed - traits.exposed).abs(),
                     Quantity::Memory => 0.0,
                 };
-                (-traits.kind.distance(&run.traits.kind) - shares).exp()
+                libm::exp(-traits.kind.distance(&run.traits.kind) - shares)
             };
             let in_source = |source: &str| counted.iter().filter(|other| other.source == source).count();
             let weight = |run: &&Residual| likeness(run) / (in_source(&run.source) as f64).sqrt();
@@ -368,6 +371,6 @@ mod tests {
         let mut residuals: Vec<Residual> = (0..10_000).map(|_| residual(9, 1.0, traits("hopper"))).collect();
         residuals.extend((0..400).map(|run| residual(run % 4, 0.0, traits("hopper"))));
         let range = range(&residuals, Quantity::Time, &traits("hopper"), None).unwrap();
-        assert!((range.low.ln() + 0.04).abs() < 1e-9 && range.median == 1f64.exp(), "{range:?}");
+        assert!((libm::log(range.low) + 0.04).abs() < 1e-9 && range.median == libm::exp(1.0), "{range:?}");
     }
 }

@@ -48,14 +48,15 @@ impl Load {
         match self {
             Load::Balanced => vec![1.0; count],
             Load::Zipf { exponent, seed } => drawn(*seed, &|draws| {
-                let mut weights: Vec<f64> = (1..=count).map(|place| (place as f64).powf(-exponent)).collect();
+                let mut weights: Vec<f64> =
+                    (1..=count).map(|place| libm::pow(place as f64, -exponent)).collect();
                 for last in (1..count).rev() {
                     weights.swap(last, (draws.uniform() * (last + 1) as f64) as usize);
                 }
                 weights
             }),
             Load::LogNormal { sigma, seed } => {
-                drawn(*seed, &|draws| (0..count).map(|_| (sigma * draws.normal()).exp()).collect())
+                drawn(*seed, &|draws| (0..count).map(|_| libm::exp(sigma * draws.normal())).collect())
             }
             Load::Trace { layers } => {
                 let of_layer = layers.iter().find(|seen| seen.layer == layer);
@@ -110,6 +111,6 @@ impl Draws {
     /// Box & Muller's transform of two of them.
     fn normal(&mut self) -> f64 {
         let (radius, angle) = (1.0 - self.uniform(), self.uniform());
-        (-2.0 * radius.ln()).sqrt() * (2.0 * std::f64::consts::PI * angle).cos()
+        (-2.0 * libm::log(radius)).sqrt() * libm::cos(2.0 * std::f64::consts::PI * angle)
     }
 }

@@ -30,7 +30,7 @@ impl ResponseLengths {
         let place = self.location();
         let length = |index: usize| {
             let quantile = (index as f64 + 0.5) / answers as f64;
-            let free = (place + self.spread * normal_quantile(quantile)).exp();
+            let free = libm::exp(place + self.spread * normal_quantile(quantile));
             (free.round().max(1.0) as usize).min(self.most)
         };
         let mut order: Vec<(f64, usize)> =
@@ -41,7 +41,7 @@ impl ResponseLengths {
 
     /// μ, by bisection: the mean grows with it.
     fn location(&self) -> f64 {
-        let (mut low, mut high) = (-20.0, (self.most as f64).ln() + 12.0 * self.spread + 20.0);
+        let (mut low, mut high) = (-20.0, libm::log(self.most as f64) + 12.0 * self.spread + 20.0);
         for _ in 0..100 {
             let middle = 0.5 * (low + high);
             if self.mean_at(middle) < self.mean { low = middle } else { high = middle }
@@ -51,8 +51,8 @@ impl ResponseLengths {
 
     fn mean_at(&self, place: f64) -> f64 {
         let (spread, most) = (self.spread, self.most as f64);
-        let cut = (most.ln() - place) / spread;
-        (place + 0.5 * spread * spread).exp() * normal(cut - spread) + most * (1.0 - normal(cut))
+        let cut = (libm::log(most) - place) / spread;
+        libm::exp(place + 0.5 * spread * spread) * normal(cut - spread) + most * (1.0 - normal(cut))
     }
 }
 
@@ -73,7 +73,7 @@ fn normal(x: f64) -> f64 {
         0.170_872_77,
     ];
     let series = coefficients.iter().rev().fold(0.0, |sum, coefficient| sum * t + coefficient);
-    let complement = 0.5 * t * (series - z * z).exp();
+    let complement = 0.5 * t * libm::exp(series - z * z);
     if x >= 0.0 { 1.0 - complement } else { complement }
 }
 

@@ -44,7 +44,7 @@ pub struct LeftOut {
 impl LeftOut {
     /// Forecast over measured, less one.
     pub fn error(&self) -> f64 {
-        (-self.residual).exp() - 1.0
+        libm::exp(-self.residual) - 1.0
     }
 }
 
@@ -119,7 +119,7 @@ impl Case {
         let mut plan = self.plan.clone();
         calibration.apply(&mut plan.cluster, &mut plan.stack);
         let step = step_time_for_ranking(&plan, &ClusterCosts::new(&plan.cluster)).ok()?;
-        Some((self.measured / Seconds::from(step)).ln())
+        Some(libm::log(self.measured / Seconds::from(step)))
     }
 
     /// The run, linear in the logarithms of the factors on these parameters, around the given factors: each is changed
@@ -133,9 +133,9 @@ impl Case {
             let changed = Factor { parameter: parameter.name.clone(), of: of.clone(), factor: here * step };
             let same = |factor: &&Factor| factor.parameter != changed.parameter || factor.of != of;
             let factors = around.iter().filter(same).chain([&changed]).cloned().collect();
-            let slope =
-                (residual - self.residual(&Calibration { factors, ..Calibration::default() })?) / step.ln();
-            Some((slope * here.ln(), (parameter, of, slope)))
+            let slope = (residual - self.residual(&Calibration { factors, ..Calibration::default() })?)
+                / libm::log(step);
+            Some((slope * libm::log(here), (parameter, of, slope)))
         };
         let (there, slopes): (Vec<f64>, Vec<_>) = parameters.iter().copied().filter_map(term).unzip();
         Some(Row { source: self.source.clone(), value: residual + there.iter().sum::<f64>(), slopes })
@@ -203,7 +203,7 @@ pub fn fit(cases: &[Case], source: String) -> Fit {
             case: *case,
         })
         .collect();
-    let error = |residual: f64| (-residual).exp() - 1.0;
+    let error = |residual: f64| libm::exp(-residual) - 1.0;
     let before = |name: &str| {
         let of_source = catalog.iter().filter(|(_, row)| row.source == name);
         of_source.map(|(_, row)| error(row.value)).collect()
@@ -218,7 +218,7 @@ pub fn fit(cases: &[Case], source: String) -> Fit {
         }
     };
     let sources: Vec<Source> = names.iter().map(|name| of(name)).collect();
-    let ratios: Vec<f64> = left_out.iter().map(|run| run.residual.exp()).collect();
+    let ratios: Vec<f64> = left_out.iter().map(|run| libm::exp(run.residual)).collect();
     let band = Band { low: quantile(&ratios, 0.1), high: quantile(&ratios, 0.9) };
     let calibration =
         Calibration { sources: errors_by_source(&sources), band: Some(band), ..calibrations[&None].clone() };
@@ -274,7 +274,7 @@ mod tests {
         let moved = fit(&moved.collect::<Vec<_>>(), "moved".into());
         for (one, other) in all.left_out.iter().zip(&moved.left_out).filter(|(one, _)| one.source == "mosaic")
         {
-            let followed = 1.2f64.ln() - (other.residual - one.residual);
+            let followed = libm::log(1.2) - (other.residual - one.residual);
             assert!(followed.abs() < 0.01, "{one:?} {other:?}");
             assert_eq!(one.quality, "A");
             assert_eq!(cases()[one.case].source, "mosaic");

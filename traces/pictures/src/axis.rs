@@ -78,7 +78,7 @@ impl Axis {
         };
         let fits = |step: &f64| (2..=MOST_LINEAR as usize + 1).contains(&ticks(*step).count());
         let step = step.into_iter().find(fits).unwrap_or(step[2]);
-        let decimals = (-(step.log10() + 1e-9).floor()).max(0.0) as usize;
+        let decimals = (-(libm::log10(step) + 1e-9).floor()).max(0.0) as usize;
         let ticks: Vec<f64> = ticks(step).map(|tick| tick as f64 * step).collect();
         let (low, high) = (ticks[0], ticks[ticks.len() - 1]);
         Axis { unit: Unit::Linear { decimals }, low, high, ticks }
@@ -109,7 +109,7 @@ impl Axis {
     /// The same with no more ticks than have room below a panel: powers of ten where there are too many.
     pub fn below(mut self) -> Axis {
         if self.ticks.len() > MOST_ACROSS {
-            self.ticks.retain(|tick| (tick.log10() - tick.log10().round()).abs() < 1e-6);
+            self.ticks.retain(|tick| (libm::log10(*tick) - libm::log10(*tick).round()).abs() < 1e-6);
         }
         self
     }
@@ -118,7 +118,7 @@ impl Axis {
     pub fn place(&self, value: f64) -> f64 {
         match self.unit {
             Unit::Elapsed { .. } | Unit::Linear { .. } => (value - self.low) / (self.high - self.low),
-            _ => (value / self.low).ln() / (self.high / self.low).ln(),
+            _ => libm::log(value / self.low) / libm::log(self.high / self.low),
         }
     }
 
@@ -184,20 +184,21 @@ fn sparse<const N: usize>(lists: [Vec<f64>; N], most: usize) -> Vec<f64> {
 
 /// Powers of two between the ends, those whose exponents are multiples of `step`.
 fn powers(low: f64, high: f64, step: i32) -> Vec<f64> {
-    let exponents = (low.log2().ceil() as i32..=high.log2().floor() as i32).filter(|e| e % step == 0);
+    let exponents =
+        (libm::log2(low).ceil() as i32..=libm::log2(high).floor() as i32).filter(|e| e % step == 0);
     exponents.map(|exponent| 2f64.powi(exponent)).collect()
 }
 
 /// Powers of ten times `steps` between the ends.
 fn decades(low: f64, high: f64, steps: &[f64]) -> Vec<f64> {
-    let exponents = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    let exponents = libm::log10(low).floor() as i32..=libm::log10(high).ceil() as i32;
     let all = exponents.flat_map(|exponent| steps.iter().map(move |step| decimal(*step, exponent)));
     all.filter(|value| (low * 0.999..=high * 1.001).contains(value)).collect()
 }
 
 /// The next 1, 2 or 5 times a power of ten, downwards or upwards.
 fn round(value: f64, up: bool) -> f64 {
-    let exponent = value.log10().floor() as i32;
+    let exponent = libm::log10(value).floor() as i32;
     let steps = [(1.0, exponent), (2.0, exponent), (5.0, exponent), (1.0, exponent + 1)];
     let steps = steps.map(|(step, exponent)| decimal(step, exponent));
     let fits = |step: &&f64| if up { **step >= value } else { **step <= value };

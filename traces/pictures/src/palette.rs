@@ -222,7 +222,7 @@ mod tests {
     /// Linear light of a channel.
     fn linear(channel: u8) -> f64 {
         let part = f64::from(channel) / 255.0;
-        if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+        if part <= 0.04045 { part / 12.92 } else { libm::pow((part + 0.055) / 1.055, 2.4) }
     }
 
     /// CIELAB of linear sRGB under D65.
@@ -230,7 +230,7 @@ mod tests {
         let x = (0.4124564 * red + 0.3575761 * green + 0.1804375 * blue) / 0.95047;
         let y = 0.2126729 * red + 0.7151522 * green + 0.0721750 * blue;
         let z = (0.0193339 * red + 0.1191920 * green + 0.9503041 * blue) / 1.08883;
-        let f = |t: f64| if t > 0.008856 { t.cbrt() } else { 7.787 * t + 16.0 / 116.0 };
+        let f = |t: f64| if t > 0.008856 { libm::cbrt(t) } else { 7.787 * t + 16.0 / 116.0 };
         [116.0 * f(y) - 16.0, 500.0 * (f(x) - f(y)), 200.0 * (f(y) - f(z))]
     }
 

@@ -55,7 +55,7 @@ pub fn scaled(model: &Model, parameters: f64) -> Result<Model, String> {
         return Err(format!("{} is not as wide as its heads: it cannot be scaled", model.name));
     }
     let unit = if attention.kv_heads == heads { HEADS } else { lcm(HEADS, attention.kv_heads) };
-    let ratio = (parameters / model.parameters() as f64).cbrt();
+    let ratio = libm::cbrt(parameters / model.parameters() as f64);
     let wanted = heads as f64 * ratio / unit as f64;
     let other_heads = unit * (wanted.round() as usize).max(1);
 

@@ -87,7 +87,7 @@ impl<'a> Draws<'a> {
             let is_slow = self.chance.is_some_and(|chance| chance.sample(random));
             let part = self.noise.slow_part.filter(|_| is_slow).map_or(1.0, |part| part.slowness);
             let always = self.noise.slow_ranks.iter().filter(|slow| slow.rank == rank);
-            (self.noise.gpus * z).exp() * part * always.map(|slow| slow.slowness).product::<f64>()
+            libm::exp(self.noise.gpus * z) * part * always.map(|slow| slow.slowness).product::<f64>()
         };
         (first..first + self.tensor).map(of_gpu).fold(0.0, f64::max)
     }
@@ -106,6 +106,6 @@ impl Sample<'_> {
         }
         let z: f64 = StandardNormal.sample(&mut self.random);
         let (location, scale) = moments.of_sum(piece.evenness);
-        rank * (location + scale * z).exp()
+        rank * libm::exp(location + scale * z)
     }
 }

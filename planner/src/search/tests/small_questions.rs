@@ -76,8 +76,8 @@ pub(super) fn with_errors(mut question: Question, memory: MemoryLimit, order: Or
         let spread = Spread { tensor_over_nodes, context: false, several_nodes };
         Residual {
             source: format!("source {run}"),
-            time: Some(time.ln()),
-            memory: Some(memory.ln()),
+            time: Some(libm::log(time)),
+            memory: Some(libm::log(memory)),
             between_steps: false,
             traits: Traits { kind: Kind { spread, ..of_one_rank.clone() }, exposed: 0.1, host: 0.1 },
         }

@@ -19,7 +19,7 @@ pub fn residuals(runs: &[Run], fit: &Fit) -> Residuals {
         let time = Case::of(run)
             .and_then(|case| case.residual(fit.without.get(&source).unwrap_or(&fit.calibration)));
         let measured = run.measured_peak_memory_gb.filter(|memory| *memory > 0.0);
-        let memory = measured.map(|measured| (measured / prediction.peak_memory_gb).ln());
+        let memory = measured.map(|measured| libm::log(measured / prediction.peak_memory_gb));
         let between_steps = prediction.reserved_gb.is_some();
         let traits = prediction.traits.clone();
         (time.is_some() || memory.is_some()).then_some(Residual {

@@ -114,7 +114,7 @@ pub fn solve(rows: &[Row]) -> Solution {
 
 /// The factor to three digits, in the physical range, and a remark if that moved it.
 fn within(parameter: &Parameter, of: &str, logarithm: f64) -> (f64, Option<String>) {
-    let free = logarithm.exp();
+    let free = libm::exp(logarithm);
     let factor = (1000.0 * free.clamp(parameter.low, parameter.high)).round() / 1000.0;
     let remark = (free < parameter.low || free > parameter.high).then(|| {
         format!("{} of {of}: the fit asks for {free:.3}, the physical range ends at {factor}", parameter.name)
@@ -141,7 +141,7 @@ fn has_mean(parameter: &Parameter) -> bool {
 
 /// Half of the logarithmic width of the physical range.
 fn half_width(parameter: &Parameter) -> f64 {
-    (parameter.high / parameter.low.max(LEAST)).ln() / 2.0
+    libm::log(parameter.high / parameter.low.max(LEAST)) / 2.0
 }
 
 #[cfg(test)]
@@ -186,7 +186,7 @@ mod tests {
 
     fn logarithm(solution: &Solution, parameter: &str, of: &str) -> f64 {
         let factor = solution.factors.iter().find(|factor| factor.parameter == parameter && factor.of == of);
-        factor.unwrap_or_else(|| panic!("no {parameter} of {of} in {solution:?}")).factor.ln()
+        libm::log(factor.unwrap_or_else(|| panic!("no {parameter} of {of} in {solution:?}")).factor)
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
         rows[2].value = 2.0;
         let wild = solve(&rows);
         for factor in &calm.factors {
-            let moved = logarithm(&wild, &factor.parameter, &factor.of) - factor.factor.ln();
+            let moved = logarithm(&wild, &factor.parameter, &factor.of) - libm::log(factor.factor);
             assert!(moved.abs() < 0.01, "{} of {} moved by {moved}", factor.parameter, factor.of);
         }
         // Nor does a source of one wild job.
@@ -243,7 +243,7 @@ mod tests {
     fn factors_stay_in_the_physical_range_with_a_remark() {
         let solution = solve(&three_sources(&[("launch", "nanotron", 1.5), ("launch", "llm-foundry", 0.5)]));
         let launch = Parameter::from_name("launch").unwrap();
-        assert!((logarithm(&solution, "launch", "nanotron").exp() - launch.high).abs() < 1e-12);
+        assert!((libm::exp(logarithm(&solution, "launch", "nanotron")) - launch.high).abs() < 1e-12);
         let [remark] = &solution.remarks[..] else { panic!("{:?}", solution.remarks) };
         assert!(remark.contains("nanotron") && remark.contains("range ends at 3"), "{remark}");
     }

@@ -75,13 +75,13 @@ fn coefficients(cases: &[&Case]) -> Option<(BTreeMap<String, f64>, f64)> {
         })
         .collect();
     let errors = |point: &[f64]| -> Vec<f64> {
-        let values: Vec<f64> = point.iter().map(|value| value.exp()).collect();
+        let values: Vec<f64> = point.iter().map(|value| libm::exp(*value)).collect();
         let error = |(call, chip, measured): &(Call, Chip, Seconds)| {
-            Some((call.parts(chip, &values)?.total() / *measured).ln().abs())
+            Some(libm::log(call.parts(chip, &values)?.total() / *measured).abs())
         };
         rows.iter().filter_map(error).collect()
     };
-    let logarithm = |value: f64| value.ln();
+    let logarithm = |value: f64| libm::log(value);
     let start: Vec<f64> = family.coefficients.iter().map(|known| logarithm(known.start)).collect();
     let bounds: Vec<(f64, f64)> =
         family.coefficients.iter().map(|known| (logarithm(known.low), logarithm(known.high))).collect();
@@ -94,9 +94,12 @@ fn coefficients(cases: &[&Case]) -> Option<(BTreeMap<String, f64>, f64)> {
         errors.iter().map(|error| error.min(OUTLIER)).sum::<f64>() / errors.len() as f64 + TO_START * away
     };
     let found = minimum(&start, &bounds, loss);
-    let relative: Vec<f64> = errors(&found).iter().map(|error| error.exp() - 1.0).collect();
+    let relative: Vec<f64> = errors(&found).iter().map(|error| libm::exp(*error) - 1.0).collect();
     let round = |value: f64| format!("{value:.3e}").parse().unwrap_or(value);
-    let named =
-        family.coefficients.iter().zip(&found).map(|(known, value)| (known.name.into(), round(value.exp())));
+    let named = family
+        .coefficients
+        .iter()
+        .zip(&found)
+        .map(|(known, value)| (known.name.into(), round(libm::exp(*value))));
     Some((named.collect(), round(median(&relative))))
 }

@@ -35,7 +35,7 @@ pub fn nearest(call: &Call, chip: &Chip, library: &str) -> Option<Case> {
         let Work::Kernel(other) = &case.work else { return None };
         let same = other.family().name == call.family().name && other.format() == call.format();
         let same = same && case.cluster.node.gpu.name == chip.gpu.name && case.measured.is_some();
-        let away = |(a, b): (&f64, f64)| (a.max(1.0) / b.max(1.0)).ln().powi(2);
+        let away = |(a, b): (&f64, f64)| libm::log(a.max(1.0) / b.max(1.0)).powi(2);
         same.then(|| wanted.iter().zip(sizes(other)).map(away).sum::<f64>())
     };
     let by_distance = |library: Option<&str>| {

@@ -101,10 +101,10 @@ impl Completed {
         kinds.sort_unstable();
         kinds.dedup();
         let added: f64 = kinds.iter().map(|kind| kind.spread(quantity).powi(2)).sum();
-        let far = |end: f64| ((end / range.median).ln().powi(2) + added).sqrt();
+        let far = |end: f64| (libm::log(end / range.median).powi(2) + added).sqrt();
         Range {
-            low: range.median * (-far(range.low)).exp(),
-            high: range.median * far(range.high).exp(),
+            low: range.median * libm::exp(-far(range.low)),
+            high: range.median * libm::exp(far(range.high)),
             ..range
         }
     }
@@ -180,7 +180,7 @@ mod tests {
         let near = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-12;
         assert!(near(widened(&[]).low, 0.8) && near(widened(&[]).high, 1.25));
         let batch = Kind::Batch.spread(Quantity::Time);
-        let high = (1.25f64.ln().powi(2) + batch.powi(2)).sqrt().exp();
+        let high = libm::exp((libm::log(1.25).powi(2) + batch.powi(2)).sqrt());
         assert!(near(widened(&[Kind::Batch]).high, high) && near(widened(&[Kind::Batch]).low, 1.0 / high));
         // Two values of one kind are one assumption.
         assert_eq!(widened(&[Kind::Batch, Kind::Batch]), widened(&[Kind::Batch]));

@@ -129,11 +129,12 @@ impl Run {
         let bandwidth = match (&node.nics, self.node_network_gbps) {
             (Some(nics), Some(gigabits)) if gigabits > 0.0 => {
                 let catalog = nics.bandwidth.value.get() * nics.count.value as f64 * 8.0 / 1e9;
-                (catalog / gigabits).log2().abs()
+                libm::log2(catalog / gigabits).abs()
             }
             _ => 0.0,
         };
-        let size = self.gpus_per_node.map_or(0.0, |size| (size as f64 / node.gpus.value as f64).log2().abs());
+        let size =
+            self.gpus_per_node.map_or(0.0, |size| libm::log2(size as f64 / node.gpus.value as f64).abs());
         // Links between pairs of GPUs are of one node size only.
         let cut = !switched && self.gpus_per_node.is_some_and(|size| size != node.gpus.value);
         1000.0 * f64::from(inside)

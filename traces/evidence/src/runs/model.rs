@@ -234,9 +234,9 @@ impl Run {
     /// Whether a model has about as many parameters as the row states, or is nearer to that than a plain one of its sizes.
     fn suits_parameters(&self, known: &Model) -> bool {
         let Some(parameters) = self.params_b.map(|billions| 1e9 * billions) else { return true };
-        let off = |model: &Model| (model.parameters() as f64 / parameters).ln().abs();
+        let off = |model: &Model| libm::log(model.parameters() as f64 / parameters).abs();
         let plain = self.heads.and_then(|heads| self.sized(heads, self.ffn_hidden).ok());
-        off(known) < ABOUT.ln() || plain.is_none_or(|plain| off(known) <= off(&plain))
+        off(known) < libm::log(ABOUT) || plain.is_none_or(|plain| off(known) <= off(&plain))
     }
 }
 

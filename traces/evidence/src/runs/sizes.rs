@@ -87,7 +87,7 @@ fn says_active_parameters(name: &str) -> bool {
 fn similar(parameters: f64) -> Option<&'static Model> {
     let is_dense =
         |model: &&Model| model.blocks.len() == 1 && matches!(model.blocks[0].block.mlp, Mlp::Dense(_));
-    let far = |model: &Model| (model.parameters() as f64 / parameters).ln().abs();
+    let far = |model: &Model| libm::log(model.parameters() as f64 / parameters).abs();
     MODELS.iter().filter(is_dense).min_by(|one, other| far(one).total_cmp(&far(other)))
 }
 

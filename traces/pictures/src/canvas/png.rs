@@ -110,7 +110,7 @@ fn without_sharp_corners(places: &[(i32, i32)]) -> Vec<&[(i32, i32)]> {
     let is_sharp = |three: &[(i32, i32)]| {
         let side = |end: (i32, i32)| (f64::from(end.0 - three[1].0), f64::from(end.1 - three[1].1));
         let (one, other) = (side(three[0]), side(three[2]));
-        one.0 * other.0 + one.1 * other.1 > 0.875 * one.0.hypot(one.1) * other.0.hypot(other.1)
+        one.0 * other.0 + one.1 * other.1 > 0.875 * libm::hypot(one.0, one.1) * libm::hypot(other.0, other.1)
     };
     let (mut parts, mut start) = (Vec::new(), 0);
     for (before, _) in places.windows(3).enumerate().filter(|(_, three)| is_sharp(three)) {
