@@ -27,8 +27,6 @@ mod longest_paths;
 mod lower_bounds;
 mod message_path;
 mod ordered_work;
-// Its weights only steer a bound, which holds for any.
-#[allow(clippy::disallowed_methods)]
 mod pass_order;
 mod pipeline_work;
 mod rank_capacity;

@@ -288,7 +288,7 @@ impl Free {
             (*sum, *stages) = (*sum + counted, *stages + 1.0);
         }
         let of = |(group, counted): (&usize, &f64)| match all[*group] {
-            (sum, stages) if sum > 0.0 => (STEP * (1.0 - counted * stages / sum)).exp(),
+            (sum, stages) if sum > 0.0 => libm::exp(STEP * (1.0 - counted * stages / sum)),
             _ => 1.0,
         };
         self.group.iter().zip(counted).map(of).collect()
@@ -464,7 +464,7 @@ mod tests {
             let shape = PipelineShape { ranks, virtual_stages: 1, microbatches };
             let bound = bound(schedule("1f1b").unwrap(), shape, &thirds(10_000)) / 10_000.0;
             let (p, m) = (ranks as f64, microbatches as f64);
-            let least = 1.0 / (1.0 - (1.0 - 1.0 / m).powf(p));
+            let least = 1.0 / (1.0 - libm::pow(1.0 - 1.0 / m, p));
             assert!(
                 (0.99 * least..(m + p - 1.0) / p).contains(&bound),
                 "{shape:?}: {bound}, at least {least}"
