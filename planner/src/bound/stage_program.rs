@@ -289,7 +289,7 @@ mod tests {
     fn ranks_have_whole_blocks() {
         let lists =
             schedule("1f1b").unwrap().lists(PipelineShape { ranks: 2, virtual_stages: 1, microbatches: 1 });
-        let option = StageOption { run: 0, choice: 0, times: [1.0; 3], memory: vec![0.1] };
+        let option = StageOption { run: 0, times: [1.0; 3], memory: vec![0.1] };
         let stage =
             |rank| StageOptions { rank, least_blocks: 0, ends: [0.0; 3], options: vec![option.clone()] };
         let bound = |blocks: usize, whole: bool| {
