@@ -5,12 +5,12 @@
 
 use crate::interrupts::names;
 use crate::long::cases;
-use crate::processes::{of_two, signal};
+use crate::processes::{of_two, signal, signal_process};
 use crate::run::{ended, launched};
 use crate::{Folder, Ran, program};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// Step, loss and norm of the gradients, of each line of a file of metrics. A line may be incomplete where its writer was
@@ -59,7 +59,7 @@ pub fn supervised_process(supervisor: &Child, rank: usize) -> Option<u32> {
 }
 
 pub fn kill(number: u32) {
-    assert!(Command::new("kill").args(["-KILL", &number.to_string()]).status().unwrap().success());
+    signal_process(number, "-KILL");
 }
 
 /// Whether some process works in a folder. One that has ended has no folder any more.
@@ -76,6 +76,15 @@ impl Random {
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
+    }
+}
+
+/// Waits for a condition, for longer than a machine that is busy with other things needs.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(120), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -103,6 +112,36 @@ pub fn wait_for_moment(folder: &Folder, random: &mut Random) -> bool {
         std::thread::sleep(Duration::from_micros(random.below(5000)));
     }
     in_save
+}
+
+/// Sends a signal at a random moment to the process of a rank, or of all ranks, that a supervisor has started. Waits until
+/// another is in its place and has saved, and ends the supervisor. What that has said.
+pub fn restarted(
+    folder: &Folder,
+    supervisor: Child,
+    rank: Option<usize>,
+    name: &str,
+    random: &mut Random,
+    what: &str,
+) -> Ran {
+    let process = || match rank {
+        Some(rank) => supervised_process(&supervisor, rank),
+        None => children(supervisor.id()).first().map(|(number, _)| *number),
+    };
+    wait_for_moment(folder, random);
+    let culprit = process().expect("it has a process");
+    signal_process(culprit, name);
+    let before = last(folder);
+    wait_until(&format!("{what}: there is no restart"), || {
+        process().is_some_and(|number| number != culprit) && last(folder) > before + 1
+    });
+    let children = children(supervisor.id());
+    assert!(children.iter().all(|(_, state)| *state != 'Z'), "{what}: a zombie is left: {children:?}");
+    signal(&supervisor, "-TERM");
+    let ran = ended(supervisor);
+    assert_eq!(ran.code, 130, "{what}: {ran:?}");
+    assert!(ran.stderr.contains("restart 1 of 1 from step "), "{what}: {ran:?}");
+    ran
 }
 
 /// Who is killed.
@@ -176,25 +215,7 @@ fn drill(folder: &Folder, victim: Victim, metrics: &str, random: &mut Random) ->
                 Victim::SupervisedRank(rank) => ("--launch --restarts 1", Some(rank)),
                 _ => ("--restarts 1", None),
             };
-            let supervisor = alone(more);
-            let process = || match rank {
-                Some(rank) => supervised_process(&supervisor, rank),
-                None => children(supervisor.id()).first().map(|(number, _)| *number),
-            };
-            wait_for_moment(folder, random);
-            let killed = process().expect("it has a process");
-            kill(killed);
-            let (began, before) = (Instant::now(), last(folder));
-            while process().is_none_or(|number| number == killed) || last(folder) <= before + 1 {
-                assert!(began.elapsed() < Duration::from_secs(120), "{victim:?}: there is no restart");
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            let children = children(supervisor.id());
-            assert!(children.iter().all(|(_, state)| *state != 'Z'), "a zombie is left: {children:?}");
-            signal(&supervisor, "-TERM");
-            let ran: Ran = ended(supervisor);
-            assert_eq!(ran.code, 130, "{victim:?}: {ran:?}");
-            assert!(ran.stderr.contains("restart 1 of 1 from step "), "{ran:?}");
+            restarted(folder, alone(more), rank, "-KILL", random, &format!("{victim:?}"));
             assert!(!is_incomplete(), "the next attempt removes it: {:?}", names(folder, "ck"));
             false
         }
@@ -213,11 +234,7 @@ fn after_kills_at_random_moments_the_run_goes_on_with_the_same_bits() {
         let (victim, before) = (VICTIMS[number % VICTIMS.len()], last(&folder));
         let metrics = format!("metrics-{number}");
         incomplete += usize::from(drill(&folder, victim, &metrics, &mut random));
-        let began = Instant::now();
-        while is_used(&folder) {
-            assert!(began.elapsed() < Duration::from_secs(60), "{victim:?}: a process is left");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until(&format!("{victim:?}: a process is left"), || !is_used(&folder));
         assert!(names(&folder, "tmp").is_empty(), "{victim:?}: {:?}", names(&folder, "tmp"));
         // A checkpoint whose checksum is wrong would be a line on standard error.
         let done = last(&folder);

@@ -188,8 +188,11 @@ fn a_stranger_is_dropped_with_a_line_and_the_run_goes_on() {
 
 /// Sends a signal as a shell does.
 pub fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
+    signal_process(child.id(), name);
+}
+
+pub fn signal_process(number: u32, name: &str) {
+    assert!(Command::new("kill").args([name, &number.to_string()]).status().unwrap().success());
 }
 
 #[test]

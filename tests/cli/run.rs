@@ -3,7 +3,7 @@
 use crate::{Folder, Ran, program, small_plan};
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
-use std::process::Child;
+use std::process::{Child, Command};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::hf::from_hugging_face;
 use trainwright_spec::plan::Plan;
@@ -123,13 +123,18 @@ fn a_plan_that_needs_more_memory_than_there_is_is_refused_before_it_takes_any() 
 
 /// The program once for each of `world` ranks, as a launcher would start it.
 pub fn launched(folder: &Folder, arguments: &str, world: usize) -> Vec<Child> {
+    launched_by(|| program(&folder.path(""), arguments), world)
+}
+
+/// A command once for each of `world` ranks, as a launcher would start it.
+pub fn launched_by(command: impl Fn() -> Command, world: usize) -> Vec<Child> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     drop(listener);
     let start = |rank: usize| {
         let variables = [("RANK", rank.to_string()), ("WORLD_SIZE", world.to_string())];
         let place = [("MASTER_ADDR", "127.0.0.1".to_string()), ("MASTER_PORT", port.clone())];
-        program(&folder.path(""), arguments).envs(variables).envs(place).spawn().unwrap()
+        command().envs(variables).envs(place).spawn().unwrap()
     };
     (0..world).map(start).collect()
 }

@@ -28,14 +28,14 @@ fn faulty(draft: &Draft, saving: &Saving, kind: DrillKind, random: u64) -> (Dril
     }
 }
 
-/// Faults of each kind in turn: six, 200 in long tests; `TRAINWRIGHT_DRILLS` asks for another number.
+/// Faults of each kind in turn: three, 200 in long tests; `TRAINWRIGHT_DRILLS` asks for another number.
 #[test]
 fn whatever_happens_to_a_rank_of_any_plan_the_run_ends_and_can_be_resumed() {
     let all: Vec<Draft> = ["gpt", "llama", "mixtral"].into_iter().flat_map(drafts).collect();
     let steps = |draft: &Draft, start: Start| -> Outcome {
         train(&draft.plan(), &tokens(), &Settings { start, ..settings(4) }, &mut |_| {}).unwrap()
     };
-    for number in 0..cases("TRAINWRIGHT_DRILLS", 6, 200) as u64 {
+    for number in 0..cases("TRAINWRIGHT_DRILLS", 3, 200) as u64 {
         // Anything that spreads well over plans, ranks and ops will do.
         let random = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16;
         let draft = &all[(random % all.len() as u64) as usize];
