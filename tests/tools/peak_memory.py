@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 LIMIT = 900
-PUBLISHED = Path(__file__).resolve().parents[2] / "traces" / "published"
+TRACES = Path(__file__).resolve().parents[2] / "traces"
 QUESTION = "--model kimi-k2 --cluster meta-llama3 --seq 4096 --global-batch 16384"
 FLEET = """
 [defaults]
@@ -56,10 +56,10 @@ COMMANDS = [
     "plan --model gpt3-175b --cluster dgx-a100:8 --seq 2048 --global-batch 64 --out small.toml",
     "simulate small.toml --chakra chakra",
     "replay chakra --plan small.toml",
-    "predict PUBLISHED/training.csv",
-    "predict --inference PUBLISHED/inference/serving.csv",
-    "predict --kernels PUBLISHED/inference/gemm.csv",
-    "fit PUBLISHED/training.csv",
+    "predict TRACES/published/training.csv",
+    "predict --inference TRACES/published/inference/serving.csv",
+    "predict --kernels TRACES/published/inference/gemm.csv",
+    "fit TRACES/published/training.csv",
     "what-if --model llama-3-405b --cluster dgx-h100:256 --seq 8192 --global-batch 1024 --vary gpus=512,1024,2048",
     "what-if --plan dense.toml --vary job.global_batch=1536,3072",
     "network --cluster frontier --collective all_reduce --bytes 8..8G",
@@ -68,8 +68,8 @@ COMMANDS = [
     "serve --model kimi-k2 --cluster dgx-h200:4 --tensor 32 --rate 10 --requests 2000",
     "serve-plan --model kimi-k2 --cluster dgx-h200:8 --rate 10",
     "fleet fleet.toml --cluster dgx-h100:64",
-    "fleet-online PUBLISHED/multi_job/pollux_workload_6.csv"
-    " --throughputs PUBLISHED/multi_job/pollux_throughputs.csv --nodes dgx-a100:16x4",
+    "fleet-online TRACES/published/multi_job/pollux_workload_6.csv"
+    " --throughputs TRACES/published/multi_job/pollux_throughputs.csv --nodes dgx-a100:16x4",
     "rl --model llama-3-405b --cluster dgx-h100:128 --prompts 512 --rollouts 16 --response 4096",
     "export dense.toml --to megatron-lm --out dense.sh",
     "import dense.sh --from megatron-lm --cluster dgx-a100:320",
@@ -81,10 +81,10 @@ COMMANDS = [
     "schema plan",
     "man",
     "completions bash",
-    "run machine.toml --steps 2 --save checkpoint --save-every 2 --metrics run.jsonl --trace run.json",
+    "run machine.toml --steps 2 --save checkpoint --save-every 2 --metrics run.jsonl",
     "curves run.jsonl",
-    "compare run.json --plan machine.toml",
-    "profile run.json --gpu h100-80gb-sxm",
+    "compare TRACES/formats/tests/data/two-steps.sqlite --plan machine.toml",
+    "profile TRACES/formats/tests/data/two-steps.sqlite --precision bf16 --gpu a100-80gb-sxm",
     "generate --checkpoint checkpoint --prompt-tokens 1,2,3 --tokens 4",
     "serve-bench --model gpt2 --input 32 --output 4 --batch 2 --max-tokens 64",
     "calibrate --plan machine.toml --out machine",
@@ -95,7 +95,7 @@ COMMANDS = [
 
 def run(program: Path, command: str) -> tuple[int, float, float]:
     """Exit code, most resident memory in MiB, processor time in seconds."""
-    arguments = shlex.split(command.replace("PUBLISHED", str(PUBLISHED)))
+    arguments = shlex.split(command.replace("TRACES", str(TRACES)))
     limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
     with open("said", "wb") as said:
         process = subprocess.Popen(
@@ -121,7 +121,7 @@ def main() -> int:
             if word not in command and "--out" not in command and "--chakra" not in command:
                 continue
             code, memory, seconds = run(program, command)
-            print(f"| `{command.replace('PUBLISHED/', '')}` | {code} | {memory:,.0f} | {seconds:,.1f} |", flush=True)
+            print(f"| `{command.replace('TRACES/', '')}` | {code} | {memory:,.0f} | {seconds:,.1f} |", flush=True)
             if code not in (0, 3):
                 failed += 1
                 print(Path("said").read_text(errors="replace")[-400:], file=sys.stderr, flush=True)
