@@ -85,7 +85,7 @@ pub fn improve(
         let cooled = (1.0 - step as f64 / steps as f64).powi(2);
         let temperature = TEMPERATURES[(how.seed % 4) as usize] * cooled + 1e-9;
         let worse = next_energy - energy;
-        if worse <= 0.0 || random.random_range(0.0..1.0) < (-worse / temperature).exp() {
+        if worse <= 0.0 || random.random_range(0.0..1.0) < libm::exp(-worse / temperature) {
             energy = next_energy;
             std::mem::swap(&mut current, &mut next);
             if value.is_below(&best.1) {
@@ -130,7 +130,7 @@ impl Energy {
         }
         let gpus: usize = free.iter().map(Vec::len).sum();
         let powers = free.iter().flatten().map(|time| (*time as f64 / self.units[1]).powi(EXPONENT));
-        10.0 * parts[0] + (powers.sum::<f64>() / gpus as f64).powf(1.0 / f64::from(EXPONENT))
+        10.0 * parts[0] + libm::pow(powers.sum::<f64>() / gpus as f64, 1.0 / f64::from(EXPONENT))
     }
 }
 

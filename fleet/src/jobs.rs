@@ -145,14 +145,12 @@ pub enum JobFileError {
         message: String,
     },
     /// A key with a value that makes no sense, or that is missing.
-    #[error("{path}: {table} `{name}`: `{key}` is {value}; {allowed}")]
+    #[error("{path}: {row}: `{key}` is {value}; {allowed}")]
     BadValue {
         /// The file.
         path: String,
-        /// `job` or `user`.
-        table: &'static str,
-        /// Its name.
-        name: String,
+        /// Whose key it is: a job or a user with its name.
+        row: String,
         /// The key.
         key: &'static str,
         /// The value.
@@ -239,8 +237,7 @@ pub fn read(text: &str, path: &str) -> Result<(JobFile, Vec<NamedJob>), JobFileE
         let row = row.clone().or(&file.defaults);
         let bad = |key: &'static str, value: String, allowed: &str| JobFileError::BadValue {
             path: path.into(),
-            table: "job",
-            name: row.name.clone().unwrap_or(format!("number {}", index + 1)),
+            row: format!("job `{}`", row.name.clone().unwrap_or(format!("number {}", index + 1))),
             key,
             value,
             allowed: allowed.into(),
@@ -284,8 +281,7 @@ pub fn read(text: &str, path: &str) -> Result<(JobFile, Vec<NamedJob>), JobFileE
             let Some(before) = of_row.or(of_copy) else {
                 return Err(JobFileError::BadValue {
                     path: path.into(),
-                    table: "job",
-                    name: jobs[place].name.clone(),
+                    row: format!("job `{}`", jobs[place].name),
                     key: "after",
                     value: format!("{name:?}"),
                     allowed: "no job has this name".into(),
@@ -304,8 +300,8 @@ pub fn read(text: &str, path: &str) -> Result<(JobFile, Vec<NamedJob>), JobFileE
 fn check_users(users: &[UserRow], path: &str) -> Result<(), JobFileError> {
     for (index, user) in users.iter().enumerate() {
         let bad = |key: &'static str, value: String, allowed: &str| {
-            let (path, name, allowed) = (path.into(), user.name.clone(), allowed.into());
-            Err(JobFileError::BadValue { path, table: "user", name, key, value, allowed })
+            let (path, row, allowed) = (path.into(), format!("user `{}`", user.name), allowed.into());
+            Err(JobFileError::BadValue { path, row, key, value, allowed })
         };
         if user.name.trim().is_empty() || user.name.contains(char::is_control) {
             return bad("name", format!("{:?}", user.name), "it should be a word");

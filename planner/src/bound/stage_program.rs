@@ -309,7 +309,10 @@ mod tests {
             [(3, true, 69.0), (3, false, 54.0), (4, true, 72.0), (5, true, 105.0)]
         {
             let found = bound(blocks, whole);
-            assert!((found / expected - 1.0).abs() < 2.0 * ROUNDING, "{blocks} blocks: {found}, not {expected}");
+            assert!(
+                (found / expected - 1.0).abs() < 2.0 * ROUNDING,
+                "{blocks} blocks: {found}, not {expected}"
+            );
         }
     }
 }
