@@ -28,7 +28,7 @@ const PAGES: [(&str, usize); 7] = [
     ("docs/serving.md", 7),
     ("docs/tools.md", 8),
 ];
-const SLOW: [(&str, usize); 2] = [("docs/rl.md", 6), ("docs/what-if.md", 6)];
+const SLOW: [(&str, usize); 3] = [("docs/fleet.md", 2), ("docs/rl.md", 6), ("docs/what-if.md", 6)];
 const LEFT_OUT: &str = "…";
 
 /// Commands, and what they print, in a folder of their own.
