@@ -72,7 +72,7 @@ COMMANDS = [
     " --throughputs TRACES/published/multi_job/pollux_throughputs.csv --nodes dgx-a100:16x4",
     "rl --model llama-3-405b --cluster dgx-h100:128 --prompts 512 --rollouts 16 --response 4096",
     "export dense.toml --to megatron-lm --out dense.sh",
-    "import dense.sh --from megatron-lm --cluster dgx-a100:320",
+    "import dense.sh --from megatron-lm --cluster dgx-a100:256",
     "stragglers dense.toml --jitter 0.05 --samples 20",
     "goodput dense.toml --tokens 1T",
     "show models",

@@ -59,7 +59,8 @@ fn whatever_happens_to_a_rank_of_any_plan_the_run_ends_and_can_be_resumed() {
             _ => panic!("{what}: {error}"),
         }
         let names: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, ["step-00000002"], "{what}");
+        // The rank may be in step 3 before the checkpoint of step 2 is written.
+        assert!(names == ["step-00000002"] || names == ["step-00000001"], "{what}: {names:?}");
         let rest = steps(draft, Start::Resume(folder));
         assert_eq!(rest.weights, steps(draft, Start::default()).weights, "{what}");
     }
