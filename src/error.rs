@@ -226,7 +226,9 @@ impl CliError {
             CliError::Stragglers(StragglerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::NoCandidate { .. }) => Outcome::NothingFits,
-            CliError::FleetOnline(OnlineError::NeverFits { .. }) => Outcome::NothingFits,
+            CliError::FleetOnline(OnlineError::NeverFits { .. } | OnlineError::ExceedsQuota { .. }) => {
+                Outcome::NothingFits
+            }
             CliError::Fleet(FleetError::NeverFits { .. } | FleetError::Deadline { .. }) => {
                 Outcome::NothingFits
             }

@@ -110,7 +110,7 @@ weight = 2
 fn jobs_of_a_user_keep_to_its_quota() {
     let folder = prepared();
     folder.write("users.toml", OF_USERS);
-    let answer = json(&folder, "fleet users.toml --cluster dgx-a100:3 --out plans --json");
+    let answer = json(&folder, "fleet users.toml --cluster dgx-a100:3 --json");
     // Three jobs on two GPUs each take 3600 / 1.8 = 2000 s; one after the other on all eight they take 3 · 900 s.
     assert_eq!((&answer["schedule"]["makespan_s"], &answer["proved"]), (&2000.into(), &true.into()));
     let user = &answer["users"][0];
