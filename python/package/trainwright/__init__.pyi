@@ -886,6 +886,7 @@ class FleetAnswer_jobs(Record):
     deadline_s: int | None
     weight: float
     cost_usd: float
+    user: None | str  # not always there
 
 class FleetAnswer_heuristics_schedule(Record):
     makespan_s: int
@@ -907,6 +908,13 @@ class FleetAnswer_other_nodes(Record):
     value: None | float
     bound: None | float
 
+class FleetAnswer_users(Record):
+    user: str
+    max_gpus: int
+    jobs: int
+    most_gpus_at_a_time: int
+    mean_completion_s: float
+
 class FleetAnswer(Answer):
     cluster: str
     gpus: int
@@ -924,6 +932,7 @@ class FleetAnswer(Answer):
     jobs: list[FleetAnswer_jobs]
     heuristics: list[FleetAnswer_heuristics]
     other_nodes: list[FleetAnswer_other_nodes]
+    users: list[FleetAnswer_users]  # not always there
 
 class FleetOnlineAnswer_policies_jobs(Record):
     job: str
@@ -931,6 +940,7 @@ class FleetOnlineAnswer_policies_jobs(Record):
     start_s: float
     end_s: float
     restarts: int
+    user: None | str  # not always there
 
 class FleetOnlineAnswer_policies(Record):
     policy: str
@@ -945,12 +955,17 @@ class FleetOnlineAnswer_policies(Record):
     restarts: int
     jobs: list[FleetOnlineAnswer_policies_jobs]
 
+class FleetOnlineAnswer_quotas(Record):
+    user: str
+    max_gpus: int
+
 class FleetOnlineAnswer(Answer):
     nodes: list[str]
     gpus: int
     round_s: float
     restart_s: float
     policies: list[FleetOnlineAnswer_policies]
+    quotas: list[FleetOnlineAnswer_quotas]  # not always there
 
 class RlAnswer_plans_phases(Record):
     phase: str
@@ -1258,6 +1273,7 @@ def what_if(
     flops: _One | None = ...,
     law: Literal['chinchilla', 'chinchilla-refitted'] | None = ...,
     up_to: _One | None = ...,
+    time_limit: _One | None = ...,
     across: _One | None = ...,
     csv: _One | None = ...,
     svg: _One | None = ...,
@@ -1415,6 +1431,7 @@ def fleet_online(
     nodes: _Several | None = ...,
     cluster: _One | None = ...,
     policy: Literal['all', 'fifo', 'backfill', 'tiresias', 'gavel-max-min', 'gavel-makespan', 'gavel-finish-time', 'optimus', 'pollux', 'sia', 'trainwright'] | None = ...,
+    quota: _Several | None = ...,
     round: _One | None = ...,
     restart: _One | None = ...,
     threads: int | None = None,
