@@ -13,6 +13,7 @@ use super::update_time::update_bound;
 use super::whole_blocks::whole_blocks;
 use crate::candidate::Candidate;
 use crate::cost::CostModel;
+use crate::space::recompute_choices;
 use trainwright_lower::memory::fixed_overhead;
 use trainwright_sim::Deadlock;
 use trainwright_spec::plan::Plan;
@@ -103,6 +104,13 @@ impl<'a> LowerBounds<'a> {
             }
             None => Seconds::ZERO,
         }
+    }
+
+    /// How many blocks each stage has with each recompute choice where these passes take about least: parts of blocks, where a rank
+    /// has several stages. `None` where that is not known.
+    pub fn blocks_by_stage(&self, candidate: &Candidate, plan: &Plan) -> Option<Vec<Vec<f64>>> {
+        let (program, paths) = self.stage_program(candidate, plan)?;
+        program.blocks(paths, recompute_choices(self.model.question).len())
     }
 
     /// The program of whole blocks, with the first paths through the passes.

@@ -45,6 +45,8 @@ const NODES: u64 = 64;
 pub(super) struct StageOption {
     /// Which run of the model.
     pub run: usize,
+    /// Which recompute choice.
+    pub choice: usize,
     /// Forward, and both halves of backward, in seconds.
     pub times: [f64; 3],
     /// What it holds at each of the rank's peaks, as a part of the GPU's memory.
@@ -86,14 +88,41 @@ struct Columns {
     blocks: Vec<Vec<usize>>,
 }
 
+/// What a program says.
+struct Answer {
+    /// No step is below it, in seconds.
+    bound: f64,
+    /// The last values of its columns, if there are any.
+    blocks: Option<(Vec<f64>, Columns)>,
+}
+
 impl StageProgram {
     /// A time that no step is below whose stages are chosen among these, in seconds. One that is `enough` is as good as any; `paths`
     /// are the first. 0 if the program is too large.
-    pub fn bound(&self, mut paths: Vec<Counts>, enough: &dyn Fn(f64) -> bool) -> f64 {
+    pub fn bound(&self, paths: Vec<Counts>, enough: &dyn Fn(f64) -> bool) -> f64 {
+        self.solve(paths, enough).map_or(0.0, |answer| answer.bound)
+    }
+
+    /// How many blocks each stage has with each of `choices` recompute choices in an answer to the program: parts of blocks, where
+    /// they need not be whole. `None` if there is no answer, or the program is too large.
+    pub fn blocks(&self, paths: Vec<Counts>, choices: usize) -> Option<Vec<Vec<f64>>> {
+        let (values, columns) = self.solve(paths, &|_| false)?.blocks?;
+        let of_stage = |(stage, columns): (&StageOptions, &Vec<usize>)| {
+            let mut blocks = vec![0.0; choices];
+            for (option, column) in stage.options.iter().zip(columns) {
+                blocks[option.choice] += values[*column].max(0.0);
+            }
+            blocks
+        };
+        Some(self.stages.iter().zip(&columns.blocks).map(of_stage).collect())
+    }
+
+    /// Solves the program. `None` if it is too large.
+    fn solve(&self, mut paths: Vec<Counts>, enough: &dyn Fn(f64) -> bool) -> Option<Answer> {
         if self.stages.iter().map(|stage| stage.options.len()).sum::<usize>() > MOST_OPTIONS {
-            return 0.0;
+            return None;
         }
-        let (mut bound, mut ends) = (0.0f64, Vec::new());
+        let (mut bound, mut ends, mut blocks) = (0.0f64, Vec::new(), None);
         for _ in 0..ROUNDS {
             let (program, columns) = self.program(&paths);
             let Searched { values, bound: least, .. } =
@@ -102,12 +131,14 @@ impl StageProgram {
             let Some(values) = values.filter(|_| !enough(bound)) else { break };
             let stages = self.times(&values, &columns);
             let (longest, path) = self.passes.longest(&stages, self.message, &mut ends);
-            if longest <= values[columns.length] * (1.0 + CLOSE) {
+            let is_close = longest <= values[columns.length] * (1.0 + CLOSE);
+            blocks = Some((values, columns));
+            if is_close {
                 break;
             }
             paths.push(path);
         }
-        bound
+        Some(Answer { bound, blocks })
     }
 
     /// What a path counts of a stage's passes.
@@ -218,6 +249,7 @@ mod tests {
                 let held = (ranks - rank).min(microbatches) as f64;
                 let option = |times: [f64; 3], kept: f64| StageOption {
                     run: 0,
+                    choice: usize::from(kept < 1.0),
                     times,
                     memory: vec![0.02 + 0.02 * kept * held],
                 };
@@ -289,7 +321,7 @@ mod tests {
     fn ranks_have_whole_blocks() {
         let lists =
             schedule("1f1b").unwrap().lists(PipelineShape { ranks: 2, virtual_stages: 1, microbatches: 1 });
-        let option = StageOption { run: 0, times: [1.0; 3], memory: vec![0.1] };
+        let option = StageOption { run: 0, choice: 0, times: [1.0; 3], memory: vec![0.1] };
         let stage =
             |rank| StageOptions { rank, least_blocks: 0, ends: [0.0; 3], options: vec![option.clone()] };
         let bound = |blocks: usize, whole: bool| {

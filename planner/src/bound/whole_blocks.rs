@@ -55,13 +55,15 @@ pub(super) fn whole_blocks(
             .iter()
             .map(|peak| peak.iter().filter(|at| at.stage == stage).copied().collect())
             .collect();
-        let option = |(run, cost): (usize, &LayerCost)| StageOption {
+        let option = |run: usize, (choice, cost): (usize, &LayerCost)| StageOption {
             run,
+            choice,
             times: seconds(cost.pass_times()),
             memory: of_stage.iter().map(|of_stage| held(cost, of_stage)).collect(),
         };
         let runs = cost.blocks.iter().enumerate();
-        let options = runs.flat_map(|(run, choices)| choices.iter().map(move |cost| (run, cost)));
+        let options =
+            runs.flat_map(|(run, choices)| choices.iter().enumerate().map(move |choice| (run, choice)));
         let ends = cost.ends(candidate, stages);
         let mut of_ends = [0.0; 3];
         for (_, end) in ends.iter().filter(|(at, _)| *at == stage) {
@@ -72,7 +74,7 @@ pub(super) fn whole_blocks(
             // The first may have the embedding alone, the last the head.
             least_blocks: usize::from((stage > 0 && stage + 1 < stages) || stages == 1),
             ends: of_ends,
-            options: undominated(options.map(option).collect()),
+            options: undominated(options.map(|(run, choice)| option(run, choice)).collect()),
         }
     };
     Some(StageProgram {
@@ -110,6 +112,7 @@ mod tests {
     fn an_option_goes_if_one_of_its_run_is_as_good_in_everything() {
         let option = |run: usize, time: f64, memory: [f64; 2]| StageOption {
             run,
+            choice: 0,
             times: [time; 3],
             memory: memory.to_vec(),
         };

@@ -57,6 +57,9 @@ const FEW_SPLITS: usize = 1024;
 /// How many neighbours are bounded for the work of one simulation.
 const BOUNDS: usize = 64;
 
+/// What the program of whole blocks costs, in simulated passes: some milliseconds.
+const PROGRAM: usize = 512;
+
 /// The time of a plan that was not simulated.
 const UNKNOWN: Picoseconds = Picoseconds(u64::MAX);
 
@@ -275,6 +278,16 @@ impl SearchSpace<'_> {
         (best, bound, looks)
     }
 
+    /// The plan of a walk's candidate that is nearest to the answer of the program of whole blocks, which knows the order of the passes
+    /// and what ranks hold, and answers with parts of blocks; `None` if there is none that fits.
+    fn least_in_order(&self, walk: &Walk) -> Option<Plan> {
+        let parts = self.bounds.blocks_by_stage(walk.candidate, &walk.plan)?;
+        let options = recompute_choices(self.question());
+        let stages = rounded(&parts, &options, self.question().model.layers());
+        let most = *options.iter().min().expect("there is a choice");
+        recomputed_to_fit(&walk.memory, Plan { stages, ..walk.plan.clone() }, most)
+    }
+
     /// A plan of the walk's candidate whose first stages are short and whose others have the same number of blocks, as few as that takes,
     /// where the head counts as blocks: with short stages first, the pipeline fills fast. Blocks are recomputed as those of the walk's
     /// plan are in the mean. `None` if there is none that fits.
@@ -337,8 +350,10 @@ impl SearchSpace<'_> {
                     (bounded(all), if only { Reach::Nothing } else { Reach::OneBlock })
                 }
                 Reach::InOrder => {
+                    let least = if out_of_time() { None } else { self.least_in_order(walk) };
+                    work += PROGRAM;
                     let filled = if out_of_time() { None } else { self.filled_from_behind(walk) };
-                    let begins = [Some(walk.plan.clone()), filled].into_iter().flatten();
+                    let begins = [Some(walk.plan.clone()), least, filled].into_iter().flatten();
                     let ends = begins.map(|begin| self.in_order(walk.candidate, begin, out_of_time));
                     let ends: Vec<(Plan, Seconds, usize)> = ends.collect();
                     let looks = ends.iter().map(|(.., looks)| looks).sum();
