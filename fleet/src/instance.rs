@@ -185,7 +185,7 @@ impl Instance {
         self.sorted().map(|_| ())
     }
 
-    /// Why a job that needs so many GPUs never fits.
+    /// Why a job that needs at least `least` GPUs never fits.
     pub fn exceeds_quota(&self, user: usize, least: usize) -> String {
         let User { name, max_gpus } = &self.users[user];
         let most = max_gpus.unwrap_or(self.gpus());

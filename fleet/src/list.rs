@@ -174,7 +174,7 @@ impl<'a> Lister<'a> {
         Self { instance, fresh, free, ends, waiting: Vec::new(), on: Vec::new() }
     }
 
-    /// Places the jobs in their order, and tells `put` of each; `nodes` are given for the jobs that must have certain ones.
+    /// Places the jobs in their order, and calls `put` with each; `nodes` are given for the jobs that must have certain ones.
     pub fn run(&mut self, sequence: &Sequence, nodes: &[Option<Vec<usize>>], put: &mut dyn FnMut(Put)) {
         self.free.clone_from(&self.fresh);
         self.ends.fill(u64::MAX);

@@ -38,8 +38,8 @@ impl<'a> Watch<'a> {
         Watch { progress, end: None }
     }
 
-    /// The time for a search when so many are `left`, itself included: as much as for each of the others and one more, of which
-    /// as many run at once as there are threads. `None` without an end.
+    /// The time for a search, of the `left` searches that have not begun, itself included: an even part of what remains, with one
+    /// part to spare, as many at once as there are threads. `None` without an end.
     fn share(&self, left: usize) -> Option<Seconds> {
         let rest = self.end?.saturating_duration_since(Instant::now()).as_secs_f64();
         let at_once = rayon::current_num_threads().min(left);
