@@ -54,12 +54,8 @@ pub fn lower_bound(instance: &Instance, objective: Objective, most: f64) -> f64 
     }
 }
 
-fn fitting(instance: &Instance, job: usize) -> impl Iterator<Item = &Choice> {
-    instance.jobs[job].choices.iter().filter(move |choice| instance.has_room(job, choice))
-}
-
 fn cost(instance: &Instance) -> f64 {
-    let least = |job| fitting(instance, job).map(|choice| choice.cost).fold(f64::INFINITY, f64::min);
+    let least = |job| instance.fitting(job).map(|choice| choice.cost).fold(f64::INFINITY, f64::min);
     (0..instance.jobs.len()).map(least).sum()
 }
 
@@ -95,8 +91,7 @@ fn completion(instance: &Instance) -> f64 {
 
 /// The least GPU-time of a job in seconds of as many GPUs as `all` says for a choice.
 fn least_area(instance: &Instance, job: usize, all: impl Fn(&Choice) -> f64) -> f64 {
-    let areas =
-        fitting(instance, job).map(|choice| (choice.gpus as u64 * choice.duration) as f64 / all(choice));
+    let areas = instance.fitting(job).map(|choice| choice.area() as f64 / all(choice));
     areas.fold(f64::INFINITY, f64::min)
 }
 
@@ -133,13 +128,9 @@ fn makespan(instance: &Instance, most: u64) -> u64 {
 
 /// The longest time that the GPUs of a user's quota need for the least GPU-time of its jobs.
 fn by_quotas(instance: &Instance) -> u64 {
-    let area = |job: usize| {
-        let areas = fitting(instance, job).map(|choice| choice.gpus as u64 * choice.duration);
-        areas.min().unwrap_or(0)
-    };
     let mut areas = vec![0_u64; instance.users.len()];
     for (job, of) in instance.jobs.iter().enumerate() {
-        of.user.into_iter().for_each(|user| areas[user] += area(job));
+        of.user.into_iter().for_each(|user| areas[user] += instance.least_area(job));
     }
     let quotas = areas.iter().enumerate().filter_map(|(user, area)| Some((area, instance.quota(user)?)));
     quotas.map(|(area, gpus)| area.div_ceil(gpus as u64)).max().unwrap_or(0)
@@ -168,8 +159,8 @@ pub fn by_patterns(instance: &Instance, least: u64, most: u64) -> u64 {
                 is_of_group && heads[*job] >= *head && tails[*job] >= *tail
             };
             let choices = |job: usize| {
-                let fits = fitting(instance, job)
-                    .filter(|choice| heads[job] + choice.duration + tails[job] <= limit);
+                let fits =
+                    instance.fitting(job).filter(|choice| heads[job] + choice.duration + tails[job] <= limit);
                 let of = |choice: &Choice| {
                     let resource = if group.is_some() { 0 } else { choice.kind };
                     WindowChoice { resource, gpus: choice.gpus, duration: choice.duration }
@@ -275,7 +266,7 @@ fn is_too_short(
     widths: &[Vec<usize>],
 ) -> bool {
     let allowed = |job: usize| {
-        fitting(instance, job).filter(move |choice| heads[job] + choice.duration + tails[job] <= limit)
+        instance.fitting(job).filter(move |choice| heads[job] + choice.duration + tails[job] <= limit)
     };
     if (0..instance.jobs.len()).any(|job| allowed(job).next().is_none()) {
         return true;

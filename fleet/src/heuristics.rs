@@ -51,11 +51,6 @@ fn least(instance: &Instance, job: usize, order: impl Fn(&Choice, &Choice) -> Or
         .expect("every job has a choice that fits")
 }
 
-/// GPU-seconds of a choice.
-fn area(choice: &Choice) -> u64 {
-    choice.gpus as u64 * choice.duration
-}
-
 /// The jobs by falling duration.
 fn by_duration(instance: &Instance, choices: &[usize]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..choices.len()).collect();

@@ -108,6 +108,13 @@ pub enum FleetError {
     },
 }
 
+impl Choice {
+    /// GPU-seconds.
+    pub fn area(&self) -> u64 {
+        self.gpus as u64 * self.duration
+    }
+}
+
 impl Instance {
     /// The same without jobs.
     pub fn emptied(&self) -> Self {
@@ -258,10 +265,19 @@ impl Instance {
         before.max(self.jobs[job].release)
     }
 
+    /// The choices of a job that have room.
+    pub fn fitting(&self, job: usize) -> impl Iterator<Item = &Choice> {
+        self.jobs[job].choices.iter().filter(move |choice| self.has_room(job, choice))
+    }
+
+    /// The least GPU-seconds of a job.
+    pub fn least_area(&self, job: usize) -> u64 {
+        self.fitting(job).map(Choice::area).min().unwrap_or(0)
+    }
+
     /// The shortest duration of a job.
     pub fn shortest(&self, job: usize) -> u64 {
-        let fits = self.jobs[job].choices.iter().filter(|choice| self.has_room(job, choice));
-        fits.map(|choice| choice.duration).min().unwrap_or(0)
+        self.fitting(job).map(|choice| choice.duration).min().unwrap_or(0)
     }
 
     /// The shortest time from the end of each job to the end of all that wait for it.

@@ -41,10 +41,6 @@ struct OrderSearch<'a> {
 /// Searches for a schedule with a value below `known` that keeps all deadlines; looks at `most` branches.
 pub fn search(instance: &Instance, objective: Objective, known: f64, most: usize) -> Ordered {
     let jobs = instance.jobs.len();
-    let area = |job: usize| {
-        let fits = instance.jobs[job].choices.iter().filter(|choice| instance.has_room(job, choice));
-        fits.map(|choice| choice.gpus as u64 * choice.duration).min().unwrap_or(0)
-    };
     let several = |kind: usize| {
         let mut choices = instance.jobs.iter().flat_map(|job| &job.choices);
         choices.any(|choice| choice.kind == kind && choice.gpus > instance.kinds[kind].gpus)
@@ -54,7 +50,7 @@ pub fn search(instance: &Instance, objective: Objective, known: f64, most: usize
         objective,
         tails: instance.tails(),
         shortest: (0..jobs).map(|job| instance.shortest(job)).collect(),
-        area: (0..jobs).map(area).collect(),
+        area: (0..jobs).map(|job| instance.least_area(job)).collect(),
         twin: (0..jobs).map(|job| (0..job).rev().find(|other| are_equal(instance, *other, job))).collect(),
         shared: (0..instance.kinds.len()).map(|kind| !several(kind)).collect(),
         ends: vec![u64::MAX; jobs],
@@ -162,8 +158,8 @@ impl OrderSearch<'_> {
             match self.objective {
                 Objective::Makespan => ends = ends.max((end + self.tails[job]) as f64),
                 Objective::Cost => {
-                    let fits = of.choices.iter().filter(|choice| self.instance.has_room(job, choice));
-                    ends += fits.map(|choice| choice.cost).fold(f64::INFINITY, f64::min);
+                    ends +=
+                        self.instance.fitting(job).map(|choice| choice.cost).fold(f64::INFINITY, f64::min);
                 }
                 other => ends += other.of_job(self.instance, job, end, 0.0),
             }

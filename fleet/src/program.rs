@@ -107,10 +107,7 @@ fn greatest_divisor(one: u64, other: u64) -> u64 {
 
 /// A time by which all jobs have ended in some schedule that is better than the known one, if there is any.
 fn horizon(instance: &Instance, objective: Objective, known: Known) -> u64 {
-    let longest = |job: usize| {
-        let fits = instance.jobs[job].choices.iter().filter(|choice| instance.has_room(job, choice));
-        fits.map(|choice| choice.duration).max().unwrap_or(0)
-    };
+    let longest = |job: usize| instance.fitting(job).map(|choice| choice.duration).max().unwrap_or(0);
     let release = instance.jobs.iter().map(|job| job.release).max().unwrap_or(0);
     let serial = release + (0..instance.jobs.len()).map(longest).sum::<u64>();
     match objective {
@@ -323,8 +320,8 @@ fn columns(
     let horizon = horizon(instance, objective, known);
     let (ends, tails) = (instance.earliest_ends(), instance.tails());
     let least = |job: usize| {
-        let of = instance.jobs[job].choices.iter().filter(|choice| instance.has_room(job, choice));
-        let values = of.map(|choice| objective.of_job(instance, job, ends[job], choice.cost));
+        let values =
+            instance.fitting(job).map(|choice| objective.of_job(instance, job, ends[job], choice.cost));
         values.fold(f64::INFINITY, f64::min)
     };
     let least: Vec<f64> = (0..instance.jobs.len()).map(least).collect();

@@ -318,7 +318,7 @@ fn starts(instance: &Instance, first: &[usize], free: &[usize]) -> Vec<Sequence>
     let of_time = |limit: &u64| {
         let choice = |job: usize| {
             let key = |choice: &Choice| {
-                let area = choice.gpus as u64 * choice.duration;
+                let area = choice.area();
                 let is_long = choice.duration > *limit;
                 (is_long, if is_long { choice.duration } else { area }, choice.duration)
             };

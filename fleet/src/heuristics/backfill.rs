@@ -3,7 +3,7 @@
 //!
 //! Source: Mu'alem & Feitelson 2001, IEEE Transactions on Parallel and Distributed Systems 12(6), 529–543.
 
-use super::{Heuristic, area, least};
+use super::{Heuristic, least};
 use crate::gaps::schedule_in_gaps;
 use crate::instance::Instance;
 use crate::list::Sequence;
@@ -25,7 +25,7 @@ impl Heuristic for Backfill {
     fn schedule(&self, instance: &Instance, _objective: Objective) -> Schedule {
         let choice = |job| {
             least(instance, job, |one, other| {
-                area(one).cmp(&area(other)).then(one.duration.cmp(&other.duration))
+                one.area().cmp(&other.area()).then(one.duration.cmp(&other.duration))
             })
         };
         let choices: Vec<usize> = (0..instance.jobs.len()).map(choice).collect();

@@ -3,7 +3,7 @@
 //!
 //! Source: the choice is that of Turek, Wolf & Yu 1992, SPAA, 323–332.
 
-use super::{Heuristic, area, least};
+use super::{Heuristic, least};
 use crate::bound::lower_bound;
 use crate::gaps::schedule_in_gaps;
 use crate::instance::{Choice, Instance};
@@ -37,7 +37,7 @@ impl Heuristic for Balanced {
                 least(instance, job, |one, other| {
                     let key = |choice: &Choice| {
                         let over = choice.duration > limit;
-                        (over, if over { choice.duration } else { area(choice) }, choice.duration)
+                        (over, if over { choice.duration } else { choice.area() }, choice.duration)
                     };
                     key(one).cmp(&key(other))
                 })
@@ -53,7 +53,7 @@ impl Heuristic for Balanced {
             };
             sorted_by(&|job| (duration(job) + tails[job], gpus(job) as u64));
             sorted_by(&|job| (gpus(job) as u64, duration(job) + tails[job]));
-            sorted_by(&|job| (area(&instance.jobs[job].choices[choices[job]]), tails[job]));
+            sorted_by(&|job| (instance.jobs[job].choices[choices[job]].area(), tails[job]));
             sorted_by(&|job| (u64::MAX - instance.jobs[job].deadline.unwrap_or(u64::MAX), duration(job)));
             if objective == Objective::Completion {
                 let rate = |job: usize| instance.jobs[job].weight / (gpus(job) as f64 * duration(job) as f64);

@@ -2,7 +2,7 @@
 //!
 //! Source: Graham 1969, SIAM Journal on Applied Mathematics 17(2), 416–429.
 
-use super::{Heuristic, area, by_duration, least};
+use super::{Heuristic, by_duration, least};
 use crate::instance::Instance;
 use crate::list::{Sequence, schedule};
 use crate::objective::Objective;
@@ -23,7 +23,7 @@ impl Heuristic for LongestFirst {
     fn schedule(&self, instance: &Instance, _objective: Objective) -> Schedule {
         let choice = |job| {
             least(instance, job, |one, other| {
-                area(one).cmp(&area(other)).then(one.duration.cmp(&other.duration))
+                one.area().cmp(&other.area()).then(one.duration.cmp(&other.duration))
             })
         };
         let choices: Vec<usize> = (0..instance.jobs.len()).map(choice).collect();

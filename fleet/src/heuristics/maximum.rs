@@ -1,6 +1,6 @@
 //! Every job runs as fast as it can.
 
-use super::{Heuristic, area, in_order, least};
+use super::{Heuristic, in_order, least};
 use crate::instance::Instance;
 use crate::objective::Objective;
 use crate::schedule::Schedule;
@@ -20,7 +20,7 @@ impl Heuristic for Maximum {
     fn schedule(&self, instance: &Instance, _objective: Objective) -> Schedule {
         let choice = |job| {
             least(instance, job, |one, other| {
-                one.duration.cmp(&other.duration).then(area(one).cmp(&area(other)))
+                one.duration.cmp(&other.duration).then(one.area().cmp(&other.area()))
             })
         };
         in_order(instance, (0..instance.jobs.len()).map(choice).collect())
