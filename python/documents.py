@@ -1,7 +1,7 @@
 """Runs what documents show: the tutorial, and the sessions of README.md and docs/python.md as they are printed.
 
 python documents.py          compares with what the documents show, ends with 1 at a difference
-python documents.py --write  writes the tutorial with its outputs
+python documents.py --write  writes the tutorial and the sessions with their outputs
 """
 
 import doctest
@@ -42,16 +42,32 @@ def tutorial():
     return notebook, before
 
 
-def session():
-    """How many examples of the pages show something else than they print."""
-    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+class Written(doctest.DocTestRunner):
+    """Keeps what examples print where a page shows something else."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.replacements = []
+
+    def report_failure(self, out, test, example, got):
+        self.replacements.append((example.source + example.want, example.source + got))
+
+
+def session(write):
+    """How many examples of the pages show something else than they print. Writes what they print, if asked for."""
+    kind = Written if write else doctest.DocTestRunner
+    runner = kind(optionflags=doctest.NORMALIZE_WHITESPACE)
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         blocks = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if ">>>" in block]
         assert blocks, f"{page.name} has no session"
         for block in blocks:
             runner.run(doctest.DocTestParser().get_doctest(block, {}, page.name, str(page), 0))
-    return runner.failures
+        if write:
+            for shown, printed in runner.replacements:
+                text = text.replace(f">>> {shown}", f">>> {printed}")
+            page.write_text(text, encoding="utf-8")
+    return 0 if write else runner.failures
 
 
 def main():
@@ -62,7 +78,7 @@ def main():
         cells = zip(outputs(notebook), before)
         changed = [index + 1 for index, (now, then) in enumerate(cells) if now != then]
         sys.exit(f"{TUTORIAL}: code cells {changed} show something else: run python documents.py --write")
-    sys.exit(session())
+    sys.exit(session("--write" in sys.argv))
 
 
 if __name__ == "__main__":
