@@ -9,7 +9,9 @@ pub mod launched;
 pub mod metrics;
 pub mod network;
 pub mod requests;
+pub mod rl;
 pub mod runnable;
+pub mod serving;
 pub mod trace;
 pub mod what_if;
 
@@ -57,8 +59,29 @@ pub fn question(
     pins: &PinArguments,
     risk: &RiskArguments,
 ) -> Result<Question, CliError> {
-    let mut question = unchecked(arguments, pins, risk)?;
+    let question = unchecked(arguments, pins, risk)?;
     check(&question)?;
+    check_axes(&question)?;
+    calibrated(question, arguments)
+}
+
+/// The same on a cluster of which parts may be asked about: whether pinned axes suit the GPUs is left to the planner.
+///
+/// # Errors
+/// As `question`.
+fn question_on(
+    cluster: Cluster,
+    arguments: &QuestionArguments,
+    pins: &PinArguments,
+    risk: &RiskArguments,
+) -> Result<Question, CliError> {
+    let question = unchecked_on(cluster, arguments, pins, risk)?;
+    check(&question)?;
+    calibrated(question, arguments)
+}
+
+/// A question with its calibration.
+fn calibrated(mut question: Question, arguments: &QuestionArguments) -> Result<Question, CliError> {
     let given = arguments.calibration.as_deref();
     calibration::calibrate(given, &mut question.cluster, &mut question.stack)?;
     question.risk.residuals = calibration::of(given, &question.cluster)?.residuals;
@@ -71,7 +94,15 @@ fn unchecked(
     choices: &PinArguments,
     risk: &RiskArguments,
 ) -> Result<Question, CliError> {
-    let cluster = cluster(&arguments.cluster, &arguments.profile)?;
+    unchecked_on(cluster(&arguments.cluster, &arguments.profile)?, arguments, choices, risk)
+}
+
+fn unchecked_on(
+    cluster: Cluster,
+    arguments: &QuestionArguments,
+    choices: &PinArguments,
+    risk: &RiskArguments,
+) -> Result<Question, CliError> {
     let model = model(&arguments.model)?;
     Ok(Question {
         job: Job {
@@ -327,11 +358,8 @@ fn choices(path: &str) -> Result<Choices, CliError> {
     })
 }
 
-/// Faults that need no search to find: the planner would find no candidate, and could not say why.
-fn check(question: &Question) -> Result<(), CliError> {
-    let Question { model, cluster, job, pins, .. } = question;
-    sequence_allowed(model, job.sequence).map_err(|allowed| refuse("--seq", job.sequence, allowed))?;
-
+/// Refuses pinned axes that do not suit the number of GPUs.
+fn check_axes(Question { cluster, pins, .. }: &Question) -> Result<(), CliError> {
     let axes = [("--tensor", pins.tensor), ("--pipeline", pins.pipeline), ("--data", pins.data)];
     let given: Vec<(&str, usize)> =
         axes.into_iter().filter_map(|(name, size)| size.map(|size| (name, size))).collect();
@@ -348,6 +376,13 @@ fn check(question: &Question) -> Result<(), CliError> {
             format!("it {rule} the {gpus} GPUs of {}", cluster.name),
         ));
     }
+    Ok(())
+}
+
+/// Faults that need no search to find: the planner would find no candidate, and could not say why.
+fn check(question: &Question) -> Result<(), CliError> {
+    let Question { model, cluster, job, pins, .. } = question;
+    sequence_allowed(model, job.sequence).map_err(|allowed| refuse("--seq", job.sequence, allowed))?;
 
     let least = cluster.kinds().map(|(_, node)| node.gpu.memory.value).reduce(Bytes::min);
     if let (MemoryLimit::Reserve(reserve), Some(least)) = (question.risk.memory, least)
@@ -390,7 +425,7 @@ fn check(question: &Question) -> Result<(), CliError> {
     }
     // The fewest that there can be: without a pinned microbatch all sequences of a rank may be one.
     let microbatches = match pins.micro_batch {
-        Some(micro_batch) => job.global_batch / pins.data.unwrap_or(gpus) / micro_batch,
+        Some(micro_batch) => job.global_batch / pins.data.unwrap_or(cluster.gpus()) / micro_batch,
         None => 1,
     };
     simulation_allowed(microbatches, model)

@@ -33,6 +33,26 @@
 //! steps = 2000
 //! ```
 //!
+//! A job may have arguments of `plan` besides its keys. With arguments of `rl` it is a loop of reinforcement learning, and with those of
+//! `serve-plan` a deployment that holds its GPUs for some hours:
+//!
+//! ```toml
+//! [[job]]
+//! name = "pretraining"
+//! steps = 20000
+//! plan = ["--tensor", "8", "--recompute", "selective"]
+//!
+//! [[job]]
+//! name = "loop"
+//! steps = 200
+//! rl = ["--prompts", "128", "--rollouts", "8"]
+//!
+//! [[job]]
+//! name = "chat"
+//! hours = 24.0
+//! serve = ["--rate", "20"]
+//! ```
+//!
 //! With `throughputs = "table.csv"` (columns `profile,gpus,steps_per_s` and, for several kinds of nodes, `node`), jobs name a
 //! `profile` and `steps` instead of a model.
 
@@ -114,6 +134,14 @@ pub struct JobRow {
     pub epochs: Option<f64>,
     /// Tokens of an epoch.
     pub dataset_tokens: Option<f64>,
+    /// Hours for which it serves.
+    pub hours: Option<f64>,
+    /// More arguments of `plan` about it, behind those of the defaults.
+    pub plan: Option<Vec<String>>,
+    /// Arguments of `rl`: it is a loop of reinforcement learning.
+    pub rl: Option<Vec<String>>,
+    /// Arguments of `serve-plan`: it serves.
+    pub serve: Option<Vec<String>>,
     /// Whose it is.
     pub user: Option<String>,
     /// How much its completion counts.
@@ -179,6 +207,10 @@ impl JobRow {
     /// The row with the values of another one where it has none.
     fn or(self, defaults: &JobRow) -> Self {
         let of = defaults.clone();
+        let joined = |of: Option<Vec<String>>, own: Option<Vec<String>>| match (of, own) {
+            (Some(first), Some(then)) => Some([first, then].concat()),
+            (one, other) => other.or(one),
+        };
         Self {
             name: self.name,
             copies: self.copies.or(of.copies),
@@ -195,6 +227,10 @@ impl JobRow {
             steps: self.steps.or(of.steps),
             epochs: self.epochs.or(of.epochs),
             dataset_tokens: self.dataset_tokens.or(of.dataset_tokens),
+            hours: self.hours.or(of.hours),
+            plan: joined(of.plan, self.plan),
+            rl: joined(of.rl, self.rl),
+            serve: joined(of.serve, self.serve),
             user: self.user.or(of.user),
             weight: self.weight.or(of.weight),
             deadline_h: self.deadline_h.or(of.deadline_h),
@@ -202,10 +238,7 @@ impl JobRow {
             min_gpus: self.min_gpus.or(of.min_gpus),
             max_gpus: self.max_gpus.or(of.max_gpus),
             after: self.after.or(of.after),
-            run: match (of.run, self.run) {
-                (Some(first), Some(then)) => Some([first, then].concat()),
-                (one, other) => other.or(one),
-            },
+            run: joined(of.run, self.run),
         }
     }
 
@@ -254,6 +287,9 @@ pub fn read(text: &str, path: &str) -> Result<(JobFile, Vec<NamedJob>), JobFileE
             return Err(bad("name", name, "another job has this name"));
         }
         check(&row, &bad)?;
+        if file.job[index].hours.is_some() && row.serve.is_none() {
+            return Err(bad("hours", "said".into(), "a job without `serve` has tokens, steps or epochs"));
+        }
         let copies = row.copies.unwrap_or(1);
         if copies == 0 || jobs.len() + copies > MOST_JOBS {
             let allowed = format!("it should be 1 or more, and all jobs at most {MOST_JOBS}");
@@ -346,6 +382,19 @@ fn check(row: &JobRow, bad: &dyn Fn(&'static str, String, &str) -> JobFileError)
             _ => {}
         }
     }
+    match (&row.rl, &row.serve, row.hours) {
+        (Some(_), Some(_), _) => {
+            return Err(bad("serve", "said".into(), "a job with `rl` does not serve"));
+        }
+        (_, Some(_), None) => return Err(bad("hours", "missing".into(), "a job serves for some hours")),
+        (_, Some(_), Some(hours)) if !(hours > 0.0 && hours <= MOST_HOURS) => {
+            return Err(bad("hours", number(hours), "it should be hours above 0, up to 876600"));
+        }
+        (Some(_), None, _) if row.steps.is_none() => {
+            return Err(bad("steps", "missing".into(), "a job with `rl` has steps"));
+        }
+        _ => {}
+    }
     for (key, value) in [("deadline_h", row.deadline_h), ("earliest_h", row.earliest_h)] {
         match value {
             Some(value) if !(0.0..=MOST_HOURS).contains(&value) => {
@@ -364,6 +413,7 @@ fn check(row: &JobRow, bad: &dyn Fn(&'static str, String, &str) -> JobFileError)
     let allowed = "it should be said once: tokens, steps, or epochs with dataset_tokens";
     match given.iter().filter(|given| **given).count() {
         1 => {}
+        _ if row.serve.is_some() => {}
         0 => return Err(bad("steps", "missing".into(), allowed)),
         _ => return Err(bad("steps", "said twice".into(), allowed)),
     }

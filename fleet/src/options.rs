@@ -2,7 +2,6 @@
 
 use crate::instance::Choice;
 use crate::part::part;
-use std::collections::BTreeMap;
 use trainwright_planner::{PlannerError, Question, Scope, Verdict, plan_within};
 use trainwright_sim::likeness::kind;
 use trainwright_spec::calibration::ranges::Distribution;
@@ -39,27 +38,11 @@ pub fn gpu_counts(nodes: usize, per_node: usize) -> Vec<usize> {
     counts
 }
 
-/// Best plans that were asked for already: jobs of a sweep ask the same.
-#[derive(Debug, Default)]
-pub struct Planned {
-    known: BTreeMap<String, Result<PlannedStep, String>>,
-}
-
-impl Planned {
-    /// The best plan of a question on `gpus` of the nodes of its cluster; else why there is none, in words.
-    pub fn best(&mut self, question: &Question, gpus: usize) -> Result<PlannedStep, String> {
-        let Question { model, cluster, job, stack, .. } = question;
-        let key = format!("{gpus} {} {} {} {job:?} {model:?}", cluster.name, cluster.node.name, stack.name);
-        if let Some(known) = self.known.get(&key) {
-            return known.clone();
-        }
-        let answer = best(question, gpus);
-        self.known.insert(key, answer.clone());
-        answer
-    }
-}
-
-fn best(question: &Question, gpus: usize) -> Result<PlannedStep, String> {
+/// The best plan of a question on `gpus` of the nodes of its cluster.
+///
+/// # Errors
+/// Why there is none, in words.
+pub fn best(question: &Question, gpus: usize) -> Result<PlannedStep, String> {
     let cluster = part(&question.cluster, gpus)
         .ok_or_else(|| format!("{gpus} GPUs of {} cannot be described alone", question.cluster.name))?;
     let question = Question { cluster, ..question.clone() };

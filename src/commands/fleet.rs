@@ -114,12 +114,12 @@ fn other_nodes(instance: &Instance, arguments: &FleetArguments, effort: Effort) 
 fn write_plans(folder: &str, fleet: &Fleet, answer: &Answer) -> Result<(), CliError> {
     let slurm = exporter("slurm").map_err(|error| CliError::of_input(None, error))?;
     let (instance, schedule) = (&fleet.instance, &answer.schedule);
-    let (mut scripts, mut faults) = (Vec::new(), Vec::new());
+    let (mut scripts, mut faults, mut without_plan) = (Vec::new(), Vec::new(), Vec::new());
     for entry in &schedule.placed {
         let choice = entry.choice_of(instance);
         let Some(plan) = fleet.plans.get(&(entry.job, choice.kind, choice.gpus)) else {
-            output::remark("--out: with a table of speeds there are no plans to write");
-            return Ok(());
+            without_plan.push(instance.jobs[entry.job].name.as_str());
+            continue;
         };
         let name = file_name(instance, entry.job);
         output::save_in("--out", folder, &format!("{name}.toml"), plan.to_toml())?;
@@ -128,6 +128,11 @@ fn write_plans(folder: &str, fleet: &Fleet, answer: &Answer) -> Result<(), CliEr
         let is_part = choice.gpus < instance.kinds[choice.kind].gpus;
         let text = exported.files.into_iter().next().map_or(String::new(), |file| file.text);
         scripts.push((name, if is_part { of_part(&text) } else { text }));
+    }
+    if let Some(name) = without_plan.first() {
+        let others = if scripts.is_empty() { "" } else { ": only plans are written" };
+        output::remark(&format!("--out: no scripts: `{name}` has no plan of a training{others}"));
+        return Ok(());
     }
     if let Some(fault) = faults.first() {
         output::remark(&format!("--out: no scripts: Megatron-LM would train something else: {fault}"));

@@ -1,23 +1,20 @@
 //! From a file of jobs and a cluster to an instance: every job with its choices and the plan of each.
 
+mod asked;
+
+use self::asked::{Asked, Way};
 use crate::arguments::FleetArguments;
 use crate::error::CliError;
-use crate::inputs::{self, calibration};
+use crate::inputs;
 use crate::progress::Bar;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use trainwright_fleet::instance::{Choice, FleetError, FleetJob, Instance, NodeKind, User};
-use trainwright_fleet::jobs::{JobFile, JobRow, NamedJob, read};
-use trainwright_fleet::options::{Planned, choice, gpu_counts, words};
+use trainwright_fleet::jobs::{JobFile, NamedJob, read};
+use trainwright_fleet::options::{choice, gpu_counts};
 use trainwright_fleet::throughputs::{self, Throughput};
-use trainwright_planner::{Pins, Question, Risk};
-use trainwright_spec::adapters::{Adapters, BaseFormat};
+use trainwright_planner::Question;
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::job::Job;
-use trainwright_spec::optimizer::optimizer;
-use trainwright_spec::plan::{Plan, adapters_allowed, sequence_allowed};
-use trainwright_spec::precision::Precision;
-use trainwright_spec::stack::Stack;
+use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
 use trainwright_whatif::price::list_price;
 
@@ -62,7 +59,7 @@ pub fn fleet(arguments: &FleetArguments) -> Result<Fleet, CliError> {
         }
     };
     let mut fleet = Fleet { instance: empty, cluster, plans: BTreeMap::new(), groups: Vec::new(), prices };
-    let mut asked = Planned::default();
+    let mut known = Known::new();
     let mut names: Vec<String> = Vec::new();
     let bar = Bar::new();
     for (index, job) in jobs.iter().enumerate() {
@@ -73,7 +70,7 @@ pub fn fleet(arguments: &FleetArguments) -> Result<Fleet, CliError> {
         quota_allows(&fleet.instance, index, row.min_gpus)?;
         let (choices, group) = match &table {
             Some(table) => (measured(path, job, table, &fleet, &within)?, job.name.clone()),
-            None => planned(path, (index, job), &clusters, &mut fleet, &mut asked, (arguments, &within))?,
+            None => planned(path, (index, job), &clusters, &mut fleet, &mut known, (arguments, &within))?,
         };
         let place = names.iter().position(|name| *name == group);
         fleet.groups.push(place.unwrap_or(names.len()));
@@ -136,6 +133,10 @@ fn measured(
     fleet: &Fleet,
     within: &dyn Fn(usize) -> bool,
 ) -> Result<Vec<Choice>, CliError> {
+    if job.row.rl.is_some() || job.row.serve.is_some() {
+        let key = if job.row.rl.is_some() { "rl" } else { "serve" };
+        return Err(bad(path, job, key, "with `throughputs` jobs have a profile and steps"));
+    }
     let Some(profile) = &job.row.profile else {
         return Err(bad(path, job, "profile", "it is missing; with `throughputs` every job names one"));
     };
@@ -166,45 +167,76 @@ fn measured(
     }
 }
 
+/// Ways that were found already: copies of a job ask the same. By kind of node, GPUs, and arguments.
+type Known = BTreeMap<(usize, Option<usize>, Vec<String>), Result<Way, String>>;
+
 /// Choices with the planner's plans, and what their forecasts have in common.
 fn planned(
     path: &str,
     (index, job): (usize, &NamedJob),
     clusters: &[Cluster],
     fleet: &mut Fleet,
-    asked: &mut Planned,
+    known: &mut Known,
     (arguments, within): (&FleetArguments, &dyn Fn(usize) -> bool),
 ) -> Result<(Vec<Choice>, String), CliError> {
     let mut choices = Vec::new();
     let mut reason = format!("min_gpus and max_gpus leave no number of GPUs that {} has", fleet.cluster.name);
     let quota = fleet.instance.quota_of(index).unwrap_or(usize::MAX);
     let mut least_beyond = None;
-    let mut group = String::new();
+    let given = asked::arguments(job, arguments.calibration.as_deref());
+    let asked = Asked::of(path, job, &given)?;
+    let mut group = given.join(" ");
     for (kind, cluster) in clusters.iter().enumerate() {
-        let question = question(path, job, cluster, arguments.calibration.as_deref())?;
-        let Question { model, stack, job: of, .. } = &question;
-        group = format!("{} {} {:?}", model.name, stack.name, of.precision);
-        let steps = job.row.step_count(of.tokens() as f64).unwrap_or(1.0);
-        for gpus in
-            gpu_counts(cluster.nodes, cluster.node.gpus.value).into_iter().filter(|gpus| within(*gpus))
-        {
-            if gpus > quota {
-                least_beyond = Some(least_beyond.map_or(gpus, |least: usize| least.min(gpus)));
+        let question = asked.check(path, job, cluster)?;
+        if let Some(Question { model, stack, job: of, .. }) = &question {
+            group = format!("{} {} {:?}", model.name, stack.name, of.precision);
+        }
+        let steps = question
+            .as_ref()
+            .map_or(job.row.steps, |question| job.row.step_count(question.job.tokens() as f64));
+        let counts = match &asked {
+            Asked::Serving(_) => vec![None],
+            _ => {
+                let all = gpu_counts(cluster.nodes, cluster.node.gpus.value);
+                all.into_iter().filter(|gpus| within(*gpus)).map(Some).collect()
+            }
+        };
+        for count in counts {
+            let mut beyond = |gpus: usize| {
+                let is_beyond = gpus > quota;
+                if is_beyond {
+                    least_beyond = Some(least_beyond.map_or(gpus, |least: usize| least.min(gpus)));
+                }
+                is_beyond
+            };
+            if count.is_some_and(&mut beyond) {
                 continue;
             }
-            let found = match asked.best(&question, gpus) {
+            let find = || asked.way(cluster, question.as_ref(), count);
+            let found = match known.entry((kind, count, given.clone())).or_insert_with(find).clone() {
                 Ok(found) => found,
                 Err(why) => {
-                    let many = if gpus == 1 { "" } else { "s" };
-                    reason = format!("on {gpus} GPU{many}: {why}");
+                    reason = match count {
+                        Some(1) => format!("on 1 GPU: {why}"),
+                        Some(gpus) => format!("on {gpus} GPUs: {why}"),
+                        None => why,
+                    };
                     continue;
                 }
             };
+            let gpus = found.gpus;
+            if count.is_none() && (!within(gpus) || beyond(gpus)) {
+                continue;
+            }
             let at = arguments.risk.map_or(1.0, |risk| quantile(&found.spread, risk));
-            let of = choice(kind, gpus, (found.step * at, steps), fleet.prices[kind]);
+            let time = match job.row.hours.filter(|_| count.is_none()) {
+                Some(hours) => (Seconds::new(3600.0 * hours), 1.0),
+                None => (found.step * at, steps.unwrap_or(1.0)),
+            };
+            let of = choice(kind, gpus, time, fleet.prices[kind]);
             let spread = found.spread.iter().map(|factor| factor / at).collect();
-            choices.push(Choice { plan: words(&found.plan), spread, ..of });
-            fleet.plans.insert((index, kind, gpus), found.plan);
+            choices.push(Choice { plan: found.words, spread, ..of });
+            fleet.plans.extend(found.plan.map(|plan| ((index, kind, gpus), plan)));
         }
     }
     match (choices.is_empty(), least_beyond.zip(fleet.instance.jobs[index].user)) {
@@ -223,84 +255,20 @@ fn quantile(spread: &[f64], fraction: f64) -> f64 {
     spread.get(place.min(spread.len().saturating_sub(1))).copied().unwrap_or(1.0)
 }
 
-/// What the planner is asked for a job on nodes of one kind, with the calibration that was given.
+/// What the planner is asked for a training on nodes of one kind, with the calibration that was given.
 ///
 /// # Errors
-/// The first key that is missing or makes no sense.
+/// The first key that is missing or makes no sense, and a job that is no training.
 pub fn question(
     path: &str,
     job: &NamedJob,
     cluster: &Cluster,
     calibration: Option<&str>,
 ) -> Result<Question, CliError> {
-    let row = &job.row;
-    let missing = |key: &str| bad(path, job, key, "it is missing");
-    let reference = row.model.as_ref().ok_or_else(|| missing("model"))?;
-    let model = inputs::model(reference).map_err(|error| bad(path, job, "model", error.line()))?;
-    let sequence = row.seq.ok_or_else(|| missing("seq"))?;
-    let global_batch = row.global_batch.ok_or_else(|| missing("global_batch"))?;
-    sequence_allowed(&model, sequence)
-        .map_err(|allowed| bad(path, job, "seq", format!("{sequence}; {allowed}")))?;
-    if global_batch == 0 || global_batch > 10_000_000 {
-        return Err(bad(
-            path,
-            job,
-            "global_batch",
-            format!("{global_batch}; it should be from 1 to 10000000"),
-        ));
-    }
-    let known: Vec<&str> = cluster.node.gpu.peak.keys().map(|precision| precision.name()).collect();
-    let given = Precision::ALL.into_iter().find(|of| row.precision.as_deref() == Some(of.name()));
-    let precision = match (&row.precision, given) {
-        (Some(_), Some(given)) if known.contains(&given.name()) => given,
-        (Some(name), _) => {
-            let allowed = format!("{name:?}; {} computes in {}", cluster.node.gpu.name, known.join(", "));
-            return Err(bad(path, job, "precision", allowed));
-        }
-        (None, _) => inputs::precision(None, cluster)?,
-    };
-    let name = row.optimizer.as_deref().unwrap_or("adamw");
-    optimizer(name).map_err(|error| bad(path, job, "optimizer", error))?;
-    let stack = row.stack.as_deref().unwrap_or("megatron-core");
-    let stack = Stack::from_name(stack).map_err(|error| bad(path, job, "stack", error))?;
-    let adapters = adapters(path, job, row, &model)?;
-    let mut question = Question {
-        job: Job { optimizer: name.into(), adapters, ..Job::new(sequence, global_batch, precision) },
-        model,
-        cluster: cluster.clone(),
-        stack,
-        pins: Pins::default(),
-        risk: Risk { residuals: Arc::default(), ..Risk::default() },
-    };
-    calibration::calibrate(calibration, &mut question.cluster, &mut question.stack)?;
-    question.risk.residuals = calibration::of(calibration, &question.cluster)?.residuals;
-    Ok(question)
-}
-
-fn adapters(
-    path: &str,
-    job: &NamedJob,
-    row: &JobRow,
-    model: &trainwright_spec::model::Model,
-) -> Result<Option<Adapters>, CliError> {
-    let Some(rank) = row.lora else {
-        return match &row.base_format {
-            None => Ok(None),
-            Some(name) => Err(bad(
-                path,
-                job,
-                "base_format",
-                format!("{name:?}; it is of adapters: give their rank, lora"),
-            )),
-        };
-    };
-    let name = row.base_format.as_deref().unwrap_or("full");
-    let base = BaseFormat::ALL.into_iter().find(|of| of.name() == name).ok_or_else(|| {
-        let known: Vec<&str> = BaseFormat::ALL.iter().map(|of| of.name()).collect();
-        bad(path, job, "base_format", format!("{name:?}; it should be {}", known.join(", ")))
-    })?;
-    let adapters = Adapters::of_all(rank, base, model);
-    adapters_allowed(&adapters, model)
-        .map_err(|allowed| bad(path, job, "lora", format!("{rank}; {allowed}")))?;
-    Ok(Some(adapters))
+    let asked = Asked::of(path, job, &asked::arguments(job, calibration))?;
+    let question = asked.check(path, job, cluster)?;
+    question.ok_or_else(|| {
+        let key = if job.row.rl.is_some() { "rl" } else { "serve" };
+        bad(path, job, key, "trainings alone are carried out on this machine")
+    })
 }

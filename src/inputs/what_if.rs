@@ -1,7 +1,7 @@
 //! From the arguments of `what-if` to a scenario and its varied inputs.
 
 use super::calibration::to_apply_again;
-use super::{check, plan, unchecked};
+use super::{check, check_axes, plan, unchecked};
 use crate::arguments::{Asked, WhatIfArguments};
 use crate::error::{CliError, refuse};
 use std::sync::Arc;
@@ -80,6 +80,7 @@ fn base(arguments: &WhatIfArguments) -> Result<Base, CliError> {
     // An input that does not suit the rest may be a varied one: then the points say so.
     if arguments.vary.is_empty() && arguments.asked == Asked::Sweep {
         check(&question)?;
+        check_axes(&question)?;
     }
     Ok(Base::Question(Box::new(question)))
 }

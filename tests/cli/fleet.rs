@@ -134,6 +134,56 @@ fn jobs_of_a_user_keep_to_its_quota() {
     assert_eq!(answer["users"][0]["most_gpus_at_a_time"], 2);
 }
 
+/// A training whose plan is pinned, a loop of reinforcement learning, and a deployment.
+pub const OF_ALL_SORTS: &str = r#"
+[defaults]
+model = "gpt2"
+seq = 1024
+global_batch = 16
+max_gpus = 4
+
+[[job]]
+name = "pinned"
+steps = 100
+plan = ["--tensor", "2", "--recompute=full"]
+
+[[job]]
+name = "loop"
+steps = 10
+min_gpus = 8
+max_gpus = 8
+rl = ["--prompts=16", "--rollouts=4", "--prompt=128", "--response=512", "--mode=colocated"]
+
+[[job]]
+name = "chat"
+copies = 2
+hours = 0.5
+serve = ["--rate=2", "--input=256", "--output=64"]
+"#;
+
+#[test]
+fn jobs_are_what_plan_and_rl_and_serve_plan_answer() {
+    let folder = prepared();
+    folder.write("sorts.toml", OF_ALL_SORTS);
+    let answer = json(&folder, "fleet sorts.toml --cluster dgx-a100 --out plans --quiet --json");
+    let jobs = answer["jobs"].as_array().unwrap();
+    let took = |job: usize| jobs[job]["end_s"].as_u64().unwrap() - jobs[job]["start_s"].as_u64().unwrap();
+    assert!(jobs[0]["plan"].as_str().unwrap().starts_with("TP 2"), "{}", jobs[0]);
+    let planned = json(&folder, "simulate plans/pinned.toml --json");
+    assert_eq!(planned["plan"]["stages"][0], "12 full");
+    let step = planned["confidence"]["expected_step_time_s"].as_f64().unwrap();
+    assert_eq!(took(0), (100.0 * step).ceil() as u64);
+    assert!(jobs[1]["plan"].as_str().unwrap().starts_with("colocated, training "), "{}", jobs[1]);
+    let line = "rl --model gpt2 --cluster dgx-a100 --prompts 16 --rollouts 4 --prompt 128 --response 512 --json";
+    let loop_of = json(&folder, &format!("{line} --mode colocated"));
+    let step = loop_of["plans"][0]["step_time_s"].as_f64().unwrap();
+    assert_eq!((jobs[1]["gpus"].as_u64(), took(1)), (Some(8), (10.0 * step).ceil() as u64));
+    assert!(!folder.path("plans/submit.sh").exists());
+    for job in 2..4 {
+        assert_eq!((jobs[job]["gpus"].as_u64(), took(job)), (Some(1), 1800), "{}", jobs[job]);
+    }
+}
+
 /// With one node less, the choices of 16 GPUs are none.
 #[test]
 fn nodes_more_and_less_are_asked_about_where_a_choice_needs_all() {
@@ -189,6 +239,10 @@ fn what_makes_no_sense_is_one_line_and_what_never_fits_has_a_reason() {
     let job = |lines: &str| {
         format!("throughputs = \"speeds.csv\"\n[[job]]\nname = \"a\"\nprofile = \"net\"\n{lines}\n")
     };
+    let gpt2 = |lines: &str| {
+        let keys = "model = \"gpt2\"\nseq = 512\nglobal_batch = 8\nsteps = 1";
+        format!("[[job]]\nname = \"a\"\n{keys}\n{lines}\n")
+    };
     for (code, text, expected) in [
         (2, job("steps = 1\nstep = 2"), "line 6: unknown field `step`"),
         (2, "".into(), "there is no [[job]]"),
@@ -198,12 +252,23 @@ fn what_makes_no_sense_is_one_line_and_what_never_fits_has_a_reason() {
         (2, job("steps = 1\nafter = [\"a\"]"), "jobs wait for each other: a after a; take one `after` away"),
         (2, job("steps = 1\ndeadline_h = -3"), "`deadline_h` is -3; it should be hours"),
         (2, job("steps = 1\nmin_gpus = 9\nmax_gpus = 8"), "`min_gpus` is 9"),
-        (2, "[[job]]\nname = \"a\"\nsteps = 1\nmodel = \"gpt-none\"".into(), "job `a`: `model`: --model: unknown model"),
+        (2, "[[job]]\nname = \"a\"\nsteps = 1\nmodel = \"gpt2\"".into(), "job `a`: `seq`: it is missing"),
+        (2, gpt2("").replace("gpt2", "gpt-none"), "job `a`: `model`: unknown model `gpt-none`"),
         (
             2,
             "[[job]]\nname = \"a\"\nsteps = 1\nmodel = \"gpt2\"\nseq = 512\nglobal_batch = 8\nbase_format = \"int8\"".into(),
-            "job `a`: `base_format`: \"int8\"; it is of adapters: give their rank, lora",
+            "job `a`: `base_format`: it is of adapters: give their rank, lora",
         ),
+        (2, gpt2("precision = \"bf17\""), "job `a`: `precision`: invalid value 'bf17'"),
+        (2, gpt2("plan = [\"--seq\", \"99999\"]"), "job `a`: `seq`: 99999; the model has learned positions for 1024"),
+        (2, gpt2("plan = [\"--tensor=8\"]"), "job `a`: `plan`: `--tensor` is 8; it must divide the 12 attention heads"),
+        (2, gpt2("plan = [\"--json\"]"), "job `a`: `plan`: `--json`; a fleet says this itself: leave it out"),
+        (2, gpt2("rl = [\"--prompts\", \"x\"]"), "job `a`: `rl`: invalid value 'x' for '--prompts <N>'"),
+        (2, gpt2("rl = []\nserve = []"), "job `a`: `serve` is said; a job with `rl` does not serve"),
+        (2, gpt2("serve = [\"--rate\", \"3\"]"), "job `a`: `hours` is missing; a job serves for some hours"),
+        (2, gpt2("hours = 3"), "job `a`: `hours` is said; a job without `serve` has tokens, steps or epochs"),
+        (2, gpt2("hours = 3\nserve = []"), "job `a`: `serve`: `--rate` is missing: requests a second"),
+        (2, job("steps = 1\nrl = []"), "job `a`: `rl`: with `throughputs` jobs have a profile and steps"),
         (2, job("steps = 1\nuser = \"c\""), "job `a`: `user` is \"c\"; no [[user]] has this name"),
         (2, job("steps = 1\n[[user]]\nname = \"c\"\nmax_gpus = 0"), "user `c`: `max_gpus` is 0; it should be 1 or more"),
         (2, job("steps = 1\n[[user]]\nname = \"c\"\nweight = -1"), "user `c`: `weight` is -1; it should be from 0 to 1e9"),
