@@ -27,6 +27,11 @@
 //! users, and over all other jobs, counts if it is larger.
 //! Source: Eastman, Even & Isaacs 1964, Management Science 11(2), 268–279, for equal machines.
 //!
+//! **Moves.** A job that moves does parts of its work with several choices, Σ_c x_jc = 1 with fractions x, and needs
+//! Σ_c x_jc d_c ≤ T − h_j − q_j in place of a choice that is short enough. Widths hold at any time, so they stay; lengths do not. A
+//! linear program with two rows has a solution with two choices, so pairs are tried. For the weighted completion, C_j ≥ M_j + p_j / 2:
+//! a job's GPU-time is not used faster than all GPUs offer it.
+//!
 //! Cost and lateness have bounds of each job alone, which know quotas only by the choices that these leave.
 
 use crate::instance::{Choice, Instance};
@@ -44,11 +49,20 @@ const MOST_PRICED: usize = 200;
 /// Steps between two makespans that patterns are priced for, as a part of them.
 const FINENESS: u64 = 4_000;
 
+/// Whether jobs may stop and go on on other GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moving {
+    /// A job keeps its GPUs until its end.
+    No,
+    /// A job does a part of its work with one choice and a part with another.
+    Yes,
+}
+
 /// A value of the objective that no schedule is below: seconds, or dollars. `most` is a value that is reached.
-pub fn lower_bound(instance: &Instance, objective: Objective, most: f64) -> f64 {
+pub fn lower_bound(instance: &Instance, objective: Objective, moving: Moving, most: f64) -> f64 {
     match objective {
-        Objective::Makespan => makespan(instance, most as u64) as f64,
-        Objective::Completion => completion(instance),
+        Objective::Makespan => makespan(instance, moving, most as u64) as f64,
+        Objective::Completion => completion(instance, moving),
         Objective::Cost => cost(instance),
         Objective::Deadlines => deadlines(instance),
     }
@@ -64,7 +78,7 @@ fn deadlines(instance: &Instance) -> f64 {
     (0..ends.len()).map(|job| Objective::Deadlines.of_job(instance, job, ends[job], 0.0)).sum()
 }
 
-fn completion(instance: &Instance) -> f64 {
+fn completion(instance: &Instance, moving: Moving) -> f64 {
     let weight = |job: usize| instance.jobs[job].weight;
     let alone: f64 =
         instance.earliest_ends().iter().enumerate().map(|(job, end)| weight(job) * *end as f64).sum();
@@ -79,14 +93,16 @@ fn completion(instance: &Instance) -> f64 {
         };
         let jobs: Vec<usize> = every.iter().copied().filter(is_of).collect();
         match quota {
-            Some((_, gpus)) => one_machine(instance, &jobs, |job| least_area(instance, job, |_| gpus as f64)),
-            None => one_machine(instance, &jobs, part),
+            Some((_, gpus)) => {
+                one_machine(instance, moving, &jobs, |job| least_area(instance, job, |_| gpus as f64))
+            }
+            None => one_machine(instance, moving, &jobs, part),
         }
     };
     let quotas = (0..instance.users.len()).filter_map(|user| Some((user, instance.quota(user)?)));
     let by_users: f64 = quotas.map(Some).chain([None]).map(of_quota).sum();
     // Sums of many numbers are not exact.
-    alone.max(one_machine(instance, &every, part).max(by_users) * (1.0 - 1e-9))
+    alone.max(one_machine(instance, moving, &every, part).max(by_users) * (1.0 - 1e-9))
 }
 
 /// The least GPU-time of a job in seconds of as many GPUs as `all` says for a choice.
@@ -95,21 +111,28 @@ fn least_area(instance: &Instance, job: usize, all: impl Fn(&Choice) -> f64) -> 
     areas.fold(f64::INFINITY, f64::min)
 }
 
-/// Σ w_j (C_j − p_j / 2 + d_j / 2) on one machine that takes p_j for job j.
-fn one_machine(instance: &Instance, jobs: &[usize], part: impl Fn(usize) -> f64) -> f64 {
-    let of = |job: &usize| (instance.jobs[*job].weight, part(*job), instance.shortest(*job));
-    let mut jobs: Vec<(f64, f64, u64)> = jobs.iter().map(of).collect();
+/// Σ w_j (C_j − p_j / 2 + d_j / 2) on one machine that takes p_j for job j, with p_j for d_j where jobs move.
+fn one_machine(instance: &Instance, moving: Moving, jobs: &[usize], part: impl Fn(usize) -> f64) -> f64 {
+    let of = |job: &usize| {
+        let part = part(*job);
+        let shortest = match moving {
+            Moving::No => instance.shortest(*job) as f64,
+            Moving::Yes => part,
+        };
+        (instance.jobs[*job].weight, part, shortest)
+    };
+    let mut jobs: Vec<(f64, f64, f64)> = jobs.iter().map(of).collect();
     jobs.sort_by(|one, other| (other.0 * one.1).total_cmp(&(one.0 * other.1)));
     let (mut busy, mut sum) = (0.0, 0.0);
     for (weight, part, shortest) in jobs {
         busy += part;
-        sum += weight * (busy - part / 2.0 + shortest as f64 / 2.0);
+        sum += weight * (busy - part / 2.0 + shortest / 2.0);
     }
     sum
 }
 
 /// The least T that is not shown to be too short.
-fn makespan(instance: &Instance, most: u64) -> u64 {
+fn makespan(instance: &Instance, moving: Moving, most: u64) -> u64 {
     let heads: Vec<u64> =
         instance.earliest_ends().iter().enumerate().map(|(job, end)| end - instance.shortest(job)).collect();
     let tails = instance.tails();
@@ -118,7 +141,7 @@ fn makespan(instance: &Instance, most: u64) -> u64 {
     let (mut low, mut high) = (0, most);
     while low < high {
         let middle = low + (high - low) / 2;
-        match is_too_short(instance, middle, (&heads, &tails), &windows, &widths) {
+        match is_too_short(instance, moving, middle, (&heads, &tails), &windows, &widths) {
             true => low = middle + 1,
             false => high = middle,
         }
@@ -232,9 +255,11 @@ enum Length {
 }
 
 impl Length {
-    fn all() -> impl Iterator<Item = Length> {
+    /// Those that say something; of a job that moves, the duration alone.
+    fn all(moving: Moving) -> impl Iterator<Item = Length> {
         let thresholds = (1..=LENGTHS).map(Length::Threshold);
-        [Length::Itself].into_iter().chain((1..=LENGTHS).map(Length::Steps)).chain(thresholds)
+        let all = [Length::Itself].into_iter().chain((1..=LENGTHS).map(Length::Steps)).chain(thresholds);
+        all.take(if moving == Moving::Yes { 1 } else { usize::MAX })
     }
 
     /// ℓ(d) in seconds, for d ≤ L.
@@ -260,6 +285,7 @@ type Ends<'a> = (&'a [u64], &'a [u64]);
 
 fn is_too_short(
     instance: &Instance,
+    moving: Moving,
     limit: u64,
     (heads, tails): Ends,
     windows: &[(u64, u64)],
@@ -282,17 +308,32 @@ fn is_too_short(
                     let width = width(choice.gpus, node, epsilons[kind]) as f64;
                     (kind, width * length.of(choice.duration, room))
                 };
-                allowed(*job).map(area).collect()
+                let whole = allowed(*job).map(|choice| [area(choice), (choice.kind, 0.0)]);
+                let mut ways: Vec<[(usize, f64); 2]> = whole.collect();
+                if moving == Moving::Yes {
+                    // A part of the work with a choice that alone takes too long, the rest with one that does not.
+                    let time = (limit - heads[*job] - tails[*job]) as f64;
+                    let long = || instance.fitting(*job).filter(|choice| choice.duration as f64 > time);
+                    for (short, long) in allowed(*job).flat_map(|short| long().map(move |long| (short, long)))
+                    {
+                        let (least, most) = (short.duration as f64, long.duration as f64);
+                        let part = (time - least) / (most - least);
+                        let ((kind, one), (other, two)) = (area(short), area(long));
+                        ways.push([(kind, (1.0 - part) * one), (other, part * two)]);
+                    }
+                }
+                ways
             };
-            let areas: Vec<Vec<(usize, f64)>> = inside.iter().map(of_job).collect();
+            let areas: Vec<Vec<[(usize, f64); 2]>> = inside.iter().map(of_job).collect();
             exceeds(instance, &areas, room as f64)
         };
-        widths.iter().any(|epsilons| Length::all().any(|length| exceeds_with(epsilons, length)))
+        widths.iter().any(|epsilons| Length::all(moving).any(|length| exceeds_with(epsilons, length)))
     })
 }
 
-/// Whether some multipliers show that the areas are larger than all GPUs offer in `room` seconds.
-fn exceeds(instance: &Instance, areas: &[Vec<(usize, f64)>], room: f64) -> bool {
+/// Whether some multipliers show that the areas are larger than all GPUs offer in `room` seconds. Each job has one of its ways, which
+/// takes areas of two kinds at most.
+fn exceeds(instance: &Instance, areas: &[Vec<[(usize, f64); 2]>], room: f64) -> bool {
     let all: Vec<f64> = instance.kinds.iter().map(|kind| (kind.nodes * kind.gpus) as f64).collect();
     // share_k = λ_k n_k G_k, which sum to one.
     let mut shares = vec![1.0 / all.len() as f64; all.len()];
@@ -301,12 +342,14 @@ fn exceeds(instance: &Instance, areas: &[Vec<(usize, f64)>], room: f64) -> bool 
     for step in 0..STEPS {
         let mut used = vec![0.0; all.len()];
         let mut sum = 0.0;
-        for choices in areas {
-            let value = |(kind, area): &(usize, f64)| shares[*kind] / all[*kind] * area;
-            let best = choices.iter().min_by(|one, other| value(one).total_cmp(&value(other)));
-            let (kind, area) = best.expect("every job has a choice");
-            used[*kind] += area / all[*kind];
-            sum += value(&(*kind, *area));
+        for ways in areas {
+            let value = |way: &[(usize, f64); 2]| -> f64 {
+                way.iter().map(|(kind, area)| shares[*kind] / all[*kind] * area).sum()
+            };
+            let best = ways.iter().min_by(|one, other| value(one).total_cmp(&value(other)));
+            let best = best.expect("every job has a choice");
+            best.iter().for_each(|(kind, area)| used[*kind] += area / all[*kind]);
+            sum += value(best);
         }
         if sum > enough {
             return true;

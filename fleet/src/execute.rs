@@ -67,15 +67,6 @@ pub enum Event {
     },
 }
 
-/// When jobs are restarted, and what that costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RestartPolicy {
-    /// Seconds that a job loses which begins again on other cores.
-    pub restart: u64,
-    /// How often a job that failed is begun again.
-    pub retries: usize,
-}
-
 /// How it went.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FleetOutcome {
@@ -87,7 +78,8 @@ pub struct FleetOutcome {
     pub is_interrupted: bool,
 }
 
-/// Carries the jobs out that a log does not have as ended, beginning with a schedule if the log is empty. The machine is the only
+/// Carries the jobs out that a log does not have as ended, beginning with a schedule if the log is empty. A job that fails is begun
+/// again at most `retries` times. The machine is the only
 /// node of the instance. `log` grows by what happens.
 ///
 /// # Errors
@@ -98,7 +90,7 @@ pub struct FleetOutcome {
 pub fn carry_out<W: Workers>(
     (instance, objective): (&Instance, Objective),
     first: &Schedule,
-    again: RestartPolicy,
+    retries: usize,
     log: &mut String,
     workers: &mut W,
 ) -> Result<FleetOutcome, W::Error> {
@@ -112,7 +104,7 @@ pub fn carry_out<W: Workers>(
     let runs = vec![None; instance.jobs.len()];
     let tries = vec![0; instance.jobs.len()];
     let (stopping, carried) = (BTreeSet::new(), FleetOutcome::default());
-    let mut runner = Runner { instance, objective, again, log, workers, runs, stopping, tries, carried };
+    let mut runner = Runner { instance, objective, retries, log, workers, runs, stopping, tries, carried };
     // They ended with whoever carried them out before.
     open.into_iter().try_for_each(|job| runner.take(job, Event::Stopped))?;
     runner.run(first)
@@ -122,7 +114,8 @@ pub fn carry_out<W: Workers>(
 struct Runner<'a, W> {
     instance: &'a Instance,
     objective: Objective,
-    again: RestartPolicy,
+    /// How often a job that failed is begun again.
+    retries: usize,
     log: &'a mut String,
     workers: &'a mut W,
     /// The cores of each job that runs.
@@ -183,7 +176,7 @@ impl<W: Workers> Runner<'_, W> {
         let before: Vec<(usize, usize)> = order.iter().map(|entry| (entry.job, entry.choice)).collect();
         let mut observed = self.observed();
         observed.now = observed.now.max(self.workers.now().ceil() as u64);
-        let new = reschedule(self.instance, self.objective, &observed, self.again.restart, &before);
+        let new = reschedule(self.instance, self.objective, &observed, &before);
         let new = new.expect("every job had room before, and the machine is the same");
         let old = |entry: &Placed| {
             let job = new.jobs[entry.job];
@@ -241,7 +234,7 @@ impl<W: Workers> Runner<'_, W> {
         self.record("stop", job, "")?;
         if let Event::Failed { why, again } = event {
             self.tries[job] += 1;
-            if !again || self.tries[job] > self.again.retries {
+            if !again || self.tries[job] > self.retries {
                 self.carried.failed.push((job, why));
                 self.skip_dependents(job);
             }

@@ -54,6 +54,9 @@ pub struct FleetJob {
     pub after: Vec<usize>,
     /// Whose job it is.
     pub user: Option<usize>,
+    /// Seconds that it loses when it stops and goes on on other GPUs: its checkpoint is written, read, and it starts again. `None`:
+    /// it keeps its GPUs until its end.
+    pub restart: Option<u64>,
 }
 
 /// GPUs of one kind, and how long the job takes on them.

@@ -156,6 +156,8 @@ pub struct JobRow {
     pub max_gpus: Option<usize>,
     /// Jobs, or jobs with copies, that must have ended before it begins.
     pub after: Option<Vec<String>>,
+    /// Whether it may stop and go on on other GPUs.
+    pub preempt: Option<bool>,
     /// Arguments of `run` where this machine carries it out, behind those of the defaults.
     pub run: Option<Vec<String>>,
 }
@@ -238,6 +240,7 @@ impl JobRow {
             min_gpus: self.min_gpus.or(of.min_gpus),
             max_gpus: self.max_gpus.or(of.max_gpus),
             after: self.after.or(of.after),
+            preempt: self.preempt.or(of.preempt),
             run: joined(of.run, self.run),
         }
     }

@@ -23,6 +23,7 @@
 //!     weight: 1.0,
 //!     after: vec![],
 //!     user: None,
+//!     restart: None,
 //! };
 //! let kinds = vec![NodeKind { name: "node".into(), nodes: 1, gpus: 2 }];
 //! let instance = Instance { kinds, jobs: vec![job("a"), job("b")], users: vec![], contiguous: true };
@@ -41,6 +42,7 @@ pub mod improve;
 pub mod instance;
 pub mod jobs;
 pub mod list;
+pub mod moves;
 pub mod objective;
 pub mod observed;
 pub mod online;

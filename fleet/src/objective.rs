@@ -28,6 +28,12 @@ impl Score {
         self.compare(other) == Ordering::Less
     }
 
+    /// Whether it misses fewer deadlines or has a better value than another: what decides between equals does not count.
+    pub fn is_worth_a_move(&self, other: &Self) -> bool {
+        let [missed, value, _] = self.0;
+        Self([missed, value, 0.0]).is_below(&Self([other.0[0], other.0[1], 0.0]))
+    }
+
     /// Which one is better.
     pub fn compare(&self, other: &Self) -> Ordering {
         let pairs = self.0.iter().zip(&other.0);
@@ -80,8 +86,7 @@ impl Objective {
 
     /// The score of a schedule.
     pub fn score(self, instance: &Instance, schedule: &Schedule) -> Score {
-        let ends = schedule.placed.iter().map(|entry| (entry.job, entry.end, entry.choice_of(instance).cost));
-        self.score_of(instance, ends)
+        self.score_of(instance, schedule.ends(instance))
     }
 
     /// The score of jobs with their ends and costs.

@@ -4,7 +4,7 @@
 //! moves only where that brings more than it costs. First all stay; then jobs are moved one by one, as long as the objective falls.
 //! Times count from now. Where all nodes are up and nothing ran, this is a schedule of list scheduling and local search.
 
-use crate::bound::lower_bound;
+use crate::bound::{Moving, lower_bound};
 use crate::check::check;
 use crate::instance::{Choice, FleetError, FleetJob, Instance};
 use crate::list::{Sequence, place};
@@ -46,7 +46,6 @@ struct Problem<'a> {
     old: &'a Instance,
     observed: &'a Observed,
     objective: Objective,
-    restart: u64,
     /// Jobs that have not ended.
     jobs: Vec<usize>,
     /// The order of jobs and their choices in an earlier schedule.
@@ -62,7 +61,7 @@ struct Found {
     stays: Vec<bool>,
 }
 
-/// The new schedule; `restart` is in seconds. `before` has the jobs of an earlier schedule in its order, each with its choice: the
+/// The new schedule. `before` has the jobs of an earlier schedule in its order, each with its choice: the
 /// search begins with this order and these choices too, where all jobs have one. It may be empty.
 ///
 /// # Errors
@@ -71,16 +70,16 @@ pub fn reschedule(
     old: &Instance,
     objective: Objective,
     observed: &Observed,
-    restart: u64,
     before: &[(usize, usize)],
 ) -> Result<Rescheduled, FleetError> {
     let jobs: Vec<usize> = (0..old.jobs.len()).filter(|job| !observed.jobs[*job].has_ended).collect();
-    let problem = Problem { old, observed, objective, restart, jobs, before };
+    let problem = Problem { old, observed, objective, jobs, before };
     problem.fits()?;
     let runs: Vec<bool> = problem.jobs.iter().map(|job| observed.jobs[*job].running.is_some()).collect();
+    let may_move = |place: usize| runs[place] && old.jobs[problem.jobs[place]].restart.is_some();
     let all_stay = problem.search(runs.clone());
-    let all_move = problem.search(vec![false; runs.len()]);
-    let first = if all_move.score.is_below(&all_stay.score) { &all_move } else { &all_stay };
+    let all_move = problem.search((0..runs.len()).map(|place| runs[place] && !may_move(place)).collect());
+    let first = if all_move.score.is_worth_a_move(&all_stay.score) { &all_move } else { &all_stay };
     let mut best = first.clone();
     loop {
         let flip = |place: usize| {
@@ -88,10 +87,11 @@ pub fn reschedule(
             stays[place] = !stays[place];
             stays
         };
-        let others = (0..runs.len()).filter(|place| runs[*place]).map(|place| problem.search(flip(place)));
+        let others =
+            (0..runs.len()).filter(|place| may_move(*place)).map(|place| problem.search(flip(place)));
         let next = others.min_by(|one, other| one.score.compare(&other.score));
         match next {
-            Some(next) if next.score.is_below(&best.score) => best = next,
+            Some(next) if next.score.is_worth_a_move(&best.score) => best = next,
             _ => break,
         }
     }
@@ -100,14 +100,15 @@ pub fn reschedule(
         let is = |place: &usize| runs[*place] && best.stays[*place] == stays;
         (0..runs.len()).filter(is).collect()
     };
-    let bound = lower_bound(&problem.relaxed(), objective, best.score.value()).min(best.score.value());
+    let bound =
+        lower_bound(&problem.relaxed(), objective, Moving::No, best.score.value()).min(best.score.value());
     let mut rival = |name, summary, score| {
         let schedule = schedules.remove(1);
         Rival { name, summary, is_current_practice: false, schedule, score }
     };
     let heuristics = vec![
         rival("all-stay", "every job that runs stays where it is", all_stay.score),
-        rival("all-move", "every job that runs begins again", all_move.score),
+        rival("all-move", "every job that runs and may move begins again", all_move.score),
     ];
     let schedule = schedules.remove(0);
     let answer = Answer { schedule, score: best.score, bound, heuristics, program: None, keeps_none: false };
@@ -120,7 +121,7 @@ impl Problem<'_> {
         let state = &self.observed.jobs[job];
         let left = if stays { state.left } else { state.left_saved };
         let seconds = (choice.duration as f64 * state.factor * left).ceil() as u64;
-        let restart = if state.has_begun && !stays { self.restart } else { 0 };
+        let restart = if state.has_begun && !stays { self.old.jobs[job].restart.unwrap_or(0) } else { 0 };
         let duration = seconds.max(1) + restart;
         let cost = choice.cost * duration as f64 / choice.duration as f64;
         Choice { duration, cost, ..choice.clone() }
@@ -222,6 +223,7 @@ impl Problem<'_> {
                 weight: 0.0,
                 after: Vec::new(),
                 user: None,
+                restart: None,
             });
             nodes.push(Some(vec![*node]));
         }

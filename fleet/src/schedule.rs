@@ -22,7 +22,7 @@ pub struct Placed {
 /// Every job with its place and time, in the order of the jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
-    /// One entry for each job.
+    /// One entry for each job; several, in the order of their starts, for a job that moves.
     pub placed: Vec<Placed>,
 }
 
@@ -30,6 +30,15 @@ impl Placed {
     /// How it runs.
     pub fn choice_of<'a>(&self, instance: &'a Instance) -> &'a Choice {
         &instance.jobs[self.job].choices[self.choice]
+    }
+
+    /// US dollars for its GPUs.
+    pub fn cost(&self, instance: &Instance) -> f64 {
+        let choice = self.choice_of(instance);
+        match self.end - self.start {
+            all if all == choice.duration => choice.cost,
+            part => choice.cost * part as f64 / choice.duration as f64,
+        }
     }
 }
 
@@ -51,7 +60,7 @@ impl Schedule {
                 }
             }
         }
-        placed.sort_by_key(|entry| entry.job);
+        placed.sort_by_key(|entry| (entry.job, entry.start));
         Self { placed }
     }
 
@@ -60,19 +69,41 @@ impl Schedule {
         self.placed.iter().map(|entry| entry.end).max().unwrap_or(0)
     }
 
+    /// The entries of each job.
+    pub fn of_jobs(&self) -> impl Iterator<Item = &[Placed]> {
+        self.placed.chunk_by(|one, other| one.job == other.job)
+    }
+
+    /// The last entry of each job.
+    pub fn last(&self) -> impl Iterator<Item = &Placed> {
+        self.of_jobs().filter_map(<[Placed]>::last)
+    }
+
     /// The mean end of a job in seconds.
     pub fn mean_completion(&self) -> f64 {
-        self.placed.iter().map(|entry| entry.end as f64).sum::<f64>() / self.placed.len().max(1) as f64
+        let (sum, jobs) =
+            self.last().fold((0.0, 0.0), |(sum, jobs), entry| (sum + entry.end as f64, jobs + 1.0));
+        sum / f64::max(jobs, 1.0)
     }
 
     /// Σ weight · end, in seconds.
     pub fn weighted_completion(&self, instance: &Instance) -> f64 {
-        self.placed.iter().map(|entry| instance.jobs[entry.job].weight * entry.end as f64).sum()
+        self.last().map(|entry| instance.jobs[entry.job].weight * entry.end as f64).sum()
     }
 
     /// US dollars for the GPUs of all jobs while they run.
     pub fn cost(&self, instance: &Instance) -> f64 {
-        self.placed.iter().map(|entry| entry.choice_of(instance).cost).sum()
+        self.placed.iter().map(|entry| entry.cost(instance)).sum()
+    }
+
+    /// The end and the cost of each job.
+    pub fn ends<'a>(&'a self, instance: &'a Instance) -> impl Iterator<Item = (usize, u64, f64)> + 'a {
+        let cost = |entries: &[Placed]| entries.iter().map(|entry| entry.cost(instance)).sum();
+        let of = move |entries: &[Placed]| {
+            let last = entries.last().expect("a job has an entry");
+            (last.job, last.end, cost(entries))
+        };
+        self.of_jobs().map(of)
     }
 
     /// The part of all GPUs' time until the last job ends in which jobs hold them.
@@ -85,17 +116,17 @@ impl Schedule {
     /// Jobs that end after their deadline.
     pub fn missed(&self, instance: &Instance) -> Vec<usize> {
         let late = |entry: &&Placed| instance.jobs[entry.job].deadline.is_some_and(|limit| entry.end > limit);
-        self.placed.iter().filter(late).map(|entry| entry.job).collect()
+        self.last().filter(late).map(|entry| entry.job).collect()
     }
 
-    /// The jobs in the order of their starts.
+    /// The jobs in the order of their starts, if none moves.
     pub fn order(&self) -> Vec<usize> {
         let mut order: Vec<&Placed> = self.placed.iter().collect();
         order.sort_by_key(|entry| (entry.start, entry.job));
         order.into_iter().map(|entry| entry.job).collect()
     }
 
-    /// The choice of each job.
+    /// The choice of each job, if none moves.
     pub fn choices(&self) -> Vec<usize> {
         self.placed.iter().map(|entry| entry.choice).collect()
     }

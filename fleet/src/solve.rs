@@ -1,6 +1,6 @@
 //! From an instance to a schedule with a proved bound: heuristics, local search, the integer program.
 
-use crate::bound::{by_patterns, lower_bound};
+use crate::bound::{Moving, by_patterns, lower_bound};
 use crate::check::check;
 use crate::heuristics::HEURISTICS;
 use crate::improve::{Search, improve};
@@ -125,7 +125,7 @@ pub fn solve(instance: &Instance, objective: Objective, effort: Effort) -> Resul
     let best =
         rivals.iter().min_by(|one, other| one.score.compare(&other.score)).expect("there are heuristics");
     let mut best = Best { schedule: best.schedule.clone(), score: best.score };
-    let mut bound = lower_bound(instance, objective, best.score.value());
+    let mut bound = lower_bound(instance, objective, Moving::No, best.score.value());
     if objective == Objective::Makespan && !best.is_at(bound) {
         bound = by_patterns(instance, bound as u64, best.score.value() as u64) as f64;
     }

@@ -2,9 +2,7 @@
 
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use trainwright_fleet::execute::{
-    Event, FleetOutcome, JobRun, RestartPolicy, Workers, carry_out, job_runs, simulate,
-};
+use trainwright_fleet::execute::{Event, FleetOutcome, JobRun, Workers, carry_out, job_runs, simulate};
 use trainwright_fleet::instance::{Choice, FleetJob, Instance, NodeKind};
 use trainwright_fleet::objective::Objective;
 use trainwright_fleet::schedule::Schedule;
@@ -131,6 +129,7 @@ fn random_instance(random: &mut ChaCha8Rng) -> Instance {
             weight: 1.0,
             after: if index > 0 && random.random_range(0..3) == 0 { vec![index - 1] } else { Vec::new() },
             user: None,
+            restart: Some(5),
         }
     };
     let kinds = vec![NodeKind { name: "n".into(), nodes: 1, gpus: cores }];
@@ -157,7 +156,7 @@ fn machine(instance: &Instance) -> Machine<'_> {
     }
 }
 
-const AGAIN: RestartPolicy = RestartPolicy { restart: 5, retries: 3 };
+const RETRIES: usize = 3;
 
 fn carry(
     instance: &Instance,
@@ -165,7 +164,7 @@ fn carry(
     log: &mut String,
     on: &mut Machine,
 ) -> Result<FleetOutcome, &'static str> {
-    carry_out((instance, Objective::Makespan), first, AGAIN, log, on)
+    carry_out((instance, Objective::Makespan), first, RETRIES, log, on)
 }
 
 /// Checks cores, releases and precedence of all runs.
@@ -206,7 +205,7 @@ fn without_faults_a_fleet_ends_no_later_than_scheduled() {
         let events = 2.0 * instance.jobs.len() as f64;
         assert!(on.now <= scheduled + events, "{case}: {scheduled} {log}");
         // The simulation makes the same decisions; a stop and a restart take other times here.
-        let simulated = simulate(&instance, Objective::Makespan, &answer.schedule, AGAIN);
+        let simulated = simulate(&instance, Objective::Makespan, &answer.schedule);
         check(&instance, &simulated, f64::INFINITY);
         assert!(makespan(&simulated) <= scheduled + events, "{case}: {scheduled} {simulated:?}");
         earlier += usize::from(makespan(&simulated) < scheduled - events);
@@ -272,6 +271,7 @@ fn a_job_that_fails_for_good_takes_those_with_it_that_wait() {
         weight: 1.0,
         after: after.to_vec(),
         user: None,
+        restart: Some(5),
     };
     let jobs = vec![job("a", &[]), job("b", &[0]), job("c", &[1]), job("d", &[])];
     let instance = Instance {

@@ -179,7 +179,16 @@ fn random_instance(seed: u64) -> Instance {
         let after = (0..job).filter(|_| random.random_range(0..8) == 0).collect();
         let deadline = (random.random_range(0..3) == 0).then(|| random.random_range(4..20));
         let weight = random.random_range(1..=3) as f64;
-        all.push(FleetJob { name: format!("j{job}"), choices, release, deadline, weight, after, user: None });
+        all.push(FleetJob {
+            name: format!("j{job}"),
+            choices,
+            release,
+            deadline,
+            weight,
+            after,
+            user: None,
+            restart: None,
+        });
     }
     Instance { kinds, jobs: all, users: Vec::new(), contiguous: true }
 }

@@ -31,6 +31,7 @@ fn queue(jobs: usize, nodes: usize, seed: u64) -> Instance {
             weight,
             after: Vec::new(),
             user: None,
+            restart: None,
         }
     };
     let kinds = vec![NodeKind { name: "node".into(), nodes, gpus: 8 }];

@@ -26,9 +26,16 @@ fn instance(nodes: usize, gpus: usize, jobs: &[(&str, &[(usize, u64)])]) -> Inst
         weight: 1.0,
         after: Vec::new(),
         user: None,
+        restart: Some(0),
     };
     let kinds = vec![NodeKind { name: "n".into(), nodes, gpus }];
     Instance { kinds, jobs: jobs.iter().map(job).collect(), users: Vec::new(), contiguous: true }
+}
+
+/// The instance with jobs that lose some seconds when they move.
+fn with_restart(mut instance: Instance, restart: u64) -> Instance {
+    instance.jobs.iter_mut().for_each(|job| job.restart = Some(restart));
+    instance
 }
 
 fn log(instance: &Instance, rows: &str) -> Result<Observed, String> {
@@ -92,7 +99,8 @@ fn states_by_hand() {
 
 /// Makespan from now, and the jobs that stay and move.
 fn check(instance: &Instance, rows: &str, restart: u64, expected: (u64, &[usize], &[usize])) {
-    let new = reschedule(instance, Objective::Makespan, &log(instance, rows).unwrap(), restart, &[]).unwrap();
+    let instance = &with_restart(instance.clone(), restart);
+    let new = reschedule(instance, Objective::Makespan, &log(instance, rows).unwrap(), &[]).unwrap();
     let found = (new.answer.schedule.makespan(), new.kept.as_slice(), new.moved.as_slice());
     assert_eq!(found, expected, "{rows}");
     assert!(new.answer.bound <= new.answer.score.value());
@@ -118,11 +126,11 @@ fn jobs_move_where_that_brings_more_than_it_costs() {
     check(&three, "0,start,a,1@0\n0,start,b,1@1\n20,now,,\n", 5, (80, &[0, 1], &[]));
     // No node is left.
     let dead = log(&two, "0,down,0,\n0,down,1,\n").unwrap();
-    let error = reschedule(&two, Objective::Makespan, &dead, 0, &[]).unwrap_err().to_string();
+    let error = reschedule(&two, Objective::Makespan, &dead, &[]).unwrap_err().to_string();
     assert_eq!(error, "job `a` never fits: the nodes that are up do not have GPUs enough");
     // Nothing is left to do.
     let over = log(&two, "0,start,a,1@0\n9,end,a,\n").unwrap();
-    assert_eq!(reschedule(&two, Objective::Makespan, &over, 0, &[]).unwrap().answer.schedule.makespan(), 0);
+    assert_eq!(reschedule(&two, Objective::Makespan, &over, &[]).unwrap().answer.schedule.makespan(), 0);
 }
 
 /// The least makespan by trying who stays, every choice, and every order.
@@ -203,7 +211,8 @@ fn small_fleets_go_on_as_well_as_they_can() {
             done.0, done.1
         );
         let (seen, restart) = (log(&fleet, &rows).unwrap(), random.random_range(0..20));
-        let new = reschedule(&fleet, Objective::Makespan, &seen, restart, &[]).unwrap();
+        let fleet = with_restart(fleet, restart);
+        let new = reschedule(&fleet, Objective::Makespan, &seen, &[]).unwrap();
         let (found, least) = (new.answer.schedule.makespan(), slow(&fleet, &seen, restart));
         assert!(new.answer.bound <= least as f64, "case {case}: a bound above {least} s");
         assert!(

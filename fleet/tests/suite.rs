@@ -5,6 +5,7 @@ mod exhaustive;
 mod large;
 #[path = "../../tests/common/long.rs"]
 mod long;
+mod moves;
 mod online;
 mod published;
 mod reschedule;

@@ -34,12 +34,16 @@ pub struct FleetArguments {
     /// Calibration of the forecasts [default: that of the cluster's file, else published]
     #[arg(long, value_name = "NAME")]
     pub calibration: Option<String>,
+    /// Let jobs stop and go on on other GPUs, from their checkpoints, where that is better
+    #[arg(long, group = "moves", conflicts_with_all = ["out", "what_if", "observed"])]
+    pub preempt: bool,
     /// A log of what happened so far, a CSV: time_s,event,name,value; schedules again from its last time on
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "what_if"])]
+    #[arg(long, value_name = "FILE", group = "moves", conflicts_with_all = ["out", "what_if"])]
     pub observed: Option<String>,
-    /// With --observed, seconds that a job loses which begins again on other GPUs: its checkpoint is loaded there
-    #[arg(long, value_name = "SECONDS", default_value_t = 120, requires = "observed", value_parser = clap::value_parser!(u64).range(..=86_400))]
-    pub restart: u64,
+    /// Seconds that a job loses which goes on on other GPUs [default: 120 to start, and what `goodput` has for its checkpoint,
+    /// written and read; with a table of speeds 120]
+    #[arg(long, value_name = "SECONDS", requires = "moves", value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub restart: Option<u64>,
     /// Say what one more node of each kind brings, and one less
     #[arg(long)]
     pub what_if: bool,

@@ -9,6 +9,7 @@ use crate::render::fleet as page;
 use crate::render::json;
 use trainwright_fleet::check::check;
 use trainwright_fleet::instance::{Choice, Instance};
+use trainwright_fleet::moves::solve_with_moves;
 use trainwright_fleet::observed;
 use trainwright_fleet::reschedule::reschedule;
 use trainwright_fleet::schedule::{Placed, Schedule};
@@ -28,6 +29,7 @@ pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
     let effort = Effort { factor: arguments.effort, time: arguments.time_limit.map(Seconds::new) };
     let objective = arguments.objective();
     let (answer, now) = match &arguments.observed {
+        None if arguments.preempt => (solve_with_moves(&fleet.instance, objective, effort)?, None),
         None => (solve(&fleet.instance, objective, effort)?, None),
         Some(path) => {
             let (answer, now) = again(&mut fleet, path, arguments)?;
@@ -37,7 +39,11 @@ pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
     if let Err(fault) = check(&fleet.instance, &answer.schedule) {
         panic!("a schedule breaks a rule: {fault}");
     }
-    let samples = makespans(&fleet.instance, &answer.schedule, &fleet.groups);
+    // What jobs do that move depends on how long others take.
+    let samples = match answer.schedule.placed.len() > fleet.instance.jobs.len() {
+        true => Vec::new(),
+        false => makespans(&fleet.instance, &answer.schedule, &fleet.groups),
+    };
     let other_nodes = match arguments.what_if {
         true => other_nodes(&fleet.instance, arguments, effort),
         false => Vec::new(),
@@ -49,6 +55,7 @@ pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
         samples: &samples,
         other_nodes: &other_nodes,
         now,
+        may_move: arguments.preempt,
     };
     if let Some(folder) = &arguments.out {
         write_plans(folder, &fleet, &answer)?;
@@ -77,7 +84,7 @@ fn again(fleet: &mut Fleet, path: &str, arguments: &FleetArguments) -> Result<(A
     let observed = observed::read(&inputs::text(Some("--observed"), path)?, &fleet.instance);
     let observed =
         observed.map_err(|reason| CliError::NoAnswer { reason: format!("--observed: {path}: {reason}") })?;
-    let new = reschedule(&fleet.instance, arguments.objective(), &observed, arguments.restart, &[])?;
+    let new = reschedule(&fleet.instance, arguments.objective(), &observed, &[])?;
     fleet.groups = new.jobs.iter().map(|job| fleet.groups[*job]).collect();
     fleet.instance = new.instance;
     fleet.plans.clear();

@@ -9,7 +9,7 @@ use crate::output;
 use crate::render::{fleet_run as page, json};
 use std::path::Path;
 use trainwright_executor::last_checkpoint;
-use trainwright_fleet::execute::{RestartPolicy, carry_out, job_runs, simulate};
+use trainwright_fleet::execute::{carry_out, job_runs, simulate};
 use trainwright_fleet::{Effort, observed, solve};
 
 /// Runs the command.
@@ -28,8 +28,7 @@ pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
     check_log(arguments, &prepared)?;
     let mut log = prepared.log.clone();
     let answer = solve(instance, objective, Effort::default())?;
-    let again = RestartPolicy { restart: arguments.restart, retries: arguments.retries };
-    let expected = simulate(instance, objective, &answer.schedule, again);
+    let expected = simulate(instance, objective, &answer.schedule);
     let plan_of = |job: usize, cores: usize| {
         let (file, step) = &prepared.plans[&(job, cores)];
         let every = (arguments.save_interval as f64 / step.get()).round().clamp(1.0, 1e9);
@@ -38,7 +37,8 @@ pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
     let tasks = tasks(arguments, &prepared, &log);
     let mut processes = Processes::new(&arguments.out, tasks, (last_time(&log), logged), &plan_of)?;
     let began = Ticks::now();
-    let carried = carry_out((instance, objective), &answer.schedule, again, &mut log, &mut processes)?;
+    let carried =
+        carry_out((instance, objective), &answer.schedule, arguments.retries, &mut log, &mut processes)?;
     drop(processes);
     let has_worked = log != prepared.log;
     let others =

@@ -117,8 +117,12 @@ pub fn jobs(arguments: &FleetRunArguments) -> Result<Jobs, CliError> {
         return Err(refuse("--cores", cores, format!("this machine has {machine} core{many}")));
     }
     let kinds = vec![NodeKind { name: "this machine".into(), nodes: 1, gpus: cores }];
-    let instance =
-        Instance { kinds, jobs: jobs.iter().map(waiting).collect(), users: users(&file), contiguous: true };
+    let instance = Instance {
+        kinds,
+        jobs: jobs.iter().map(|job| waiting(job, arguments.restart)).collect(),
+        users: users(&file),
+        contiguous: true,
+    };
     instance.sorted()?;
     let names: Vec<String> = (0..jobs.len()).map(|job| plain_name(&instance, job)).collect();
     for (index, (job, name)) in jobs.iter().zip(&names).enumerate() {

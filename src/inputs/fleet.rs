@@ -13,10 +13,17 @@ use trainwright_fleet::jobs::{JobFile, NamedJob, read};
 use trainwright_fleet::options::{choice, gpu_counts};
 use trainwright_fleet::throughputs::{self, Throughput};
 use trainwright_planner::Question;
+use trainwright_sim::goodput::goodput;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::reliability::Reliability;
 use trainwright_spec::units::Seconds;
 use trainwright_whatif::price::list_price;
+
+/// Seconds in which a job's processes start: assumed.
+const START: u64 = 120;
+/// Whose storage takes checkpoints, as `goodput` has it if nothing is said.
+const RELIABILITY: &str = "llama-3";
 
 /// What is to be scheduled, with what belongs to it.
 pub struct Fleet {
@@ -48,7 +55,13 @@ pub fn fleet(arguments: &FleetArguments) -> Result<Fleet, CliError> {
         .map(|of| NodeKind { name: of.node.name.clone(), nodes: of.nodes, gpus: of.node.gpus.value })
         .collect();
     let contiguous = !arguments.any_nodes;
-    let empty = Instance { kinds, jobs: jobs.iter().map(waiting).collect(), users: users(&file), contiguous };
+    let restart = arguments.restart.unwrap_or(START);
+    let empty = Instance {
+        kinds,
+        jobs: jobs.iter().map(|job| waiting(job, restart)).collect(),
+        users: users(&file),
+        contiguous,
+    };
     // Before minutes are spent on plans.
     empty.sorted()?;
     let table = match &file.throughputs {
@@ -79,9 +92,25 @@ pub fn fleet(arguments: &FleetArguments) -> Result<Fleet, CliError> {
         }
         fleet.instance.jobs[index].choices = choices;
     }
+    if arguments.restart.is_none() && (arguments.preempt || arguments.observed.is_some()) {
+        add_checkpoints(&mut fleet)?;
+    }
     let emptied = fleet.instance.emptied();
     fleet.instance = std::mem::replace(&mut fleet.instance, emptied).without_dominated();
     Ok(fleet)
+}
+
+/// Adds to the restart of each job the time in which its checkpoint is written and read: the longest of its plans.
+fn add_checkpoints(fleet: &mut Fleet) -> Result<(), CliError> {
+    let reliability = Reliability::from_name(RELIABILITY);
+    let reliability = reliability.map_err(|error| CliError::of_input(None, error))?;
+    for ((job, _, _), plan) in &fleet.plans {
+        if let Some(restart) = &mut fleet.instance.jobs[*job].restart {
+            let checkpoint = goodput(plan, &reliability).checkpoint_time.get();
+            *restart = (*restart).max(START + (2.0 * checkpoint).ceil() as u64);
+        }
+    }
+    Ok(())
 }
 
 /// The users of a file.
@@ -90,7 +119,7 @@ pub fn users(file: &JobFile) -> Vec<User> {
 }
 
 /// A job without a way to run yet.
-pub fn waiting(job: &NamedJob) -> FleetJob {
+pub fn waiting(job: &NamedJob, restart: u64) -> FleetJob {
     FleetJob {
         name: job.name.clone(),
         choices: Vec::new(),
@@ -99,6 +128,8 @@ pub fn waiting(job: &NamedJob) -> FleetJob {
         weight: job.weight,
         after: job.after.clone(),
         user: job.user,
+        // Who asks a deployment does not wait for its restart.
+        restart: job.row.preempt.unwrap_or(job.row.serve.is_none()).then_some(restart),
     }
 }
 

@@ -20,12 +20,14 @@ pub struct Page<'a> {
     pub objective: Objective,
     /// The answer.
     pub answer: &'a Answer,
-    /// Makespans of samples, ascending.
+    /// Makespans of samples, ascending; empty where jobs move.
     pub samples: &'a [u64],
     /// Answers with other numbers of nodes.
     pub other_nodes: &'a [OtherNodes],
     /// The time of a log from which times count, in seconds; `None` without a log.
     pub now: Option<u64>,
+    /// Whether jobs may move.
+    pub may_move: bool,
 }
 
 /// What the jobs of a user have.
@@ -64,7 +66,8 @@ impl Page<'_> {
         if let Some(now) = self.now {
             text += &format!("Times count from the last one of the log, {now} s.\n\n");
         }
-        let entries: Vec<&Placed> = schedule.order().iter().map(|job| &schedule.placed[*job]).collect();
+        let mut entries: Vec<&Placed> = schedule.placed.iter().collect();
+        entries.sort_by_key(|entry| (entry.start, entry.job));
         let user = |entry: &Placed| {
             instance.jobs[entry.job].user.map_or("", |user| instance.users[user].name.as_str())
         };
@@ -79,6 +82,7 @@ impl Page<'_> {
             .right("start", |entry| time(entry.start))
             .right("end", |entry| time(entry.end))
             .left("deadline", |entry| match instance.jobs[entry.job].deadline {
+                _ if !is_last(schedule, entry) => "goes on later".into(),
                 None => String::new(),
                 Some(deadline) if entry.end > deadline => format!("{}, missed", time(deadline)),
                 Some(deadline) => format!("{}, kept", time(deadline)),
@@ -96,6 +100,10 @@ impl Page<'_> {
                 time(quantile(self.samples, 0.9)),
                 self.samples.len()
             );
+        }
+        let moves = schedule.placed.len() - instance.jobs.len();
+        if self.may_move && moves > 0 {
+            text += &format!("moves        {moves}; {}\n", self.restarts());
         }
         text += &format!("completion   {} in the mean, ", time(schedule.mean_completion() as u64));
         text += &format!("Σ weight · end {:.1} h\n", schedule.weighted_completion(instance) / 3600.0);
@@ -169,9 +177,9 @@ impl Page<'_> {
                 during.map(|entry| entry.choice_of(instance).gpus).sum()
             };
             let held = entries.iter().map(|entry| held_at(entry.start)).max().unwrap_or(0);
-            let ends: u64 = entries.iter().map(|entry| entry.end).sum();
-            let mean_end = ends as f64 / entries.len().max(1) as f64;
-            UserPage { user, jobs: entries.len(), held, mean_end }
+            let ends: Vec<u64> = schedule.last().filter(is_of).map(|entry| entry.end).collect();
+            let mean_end = ends.iter().sum::<u64>() as f64 / ends.len().max(1) as f64;
+            UserPage { user, jobs: ends.len(), held, mean_end }
         };
         instance.users.iter().enumerate().map(of_user).collect()
     }
@@ -180,7 +188,8 @@ impl Page<'_> {
     fn proof(&self) -> String {
         let answer = self.answer;
         let missed = answer.score.0[0];
-        let whose = "with these plans on these numbers of GPUs, and without preemption";
+        let preemption = if self.may_move { "with preemption" } else { "without preemption" };
+        let whose = format!("with these plans on these numbers of GPUs, and {preemption}");
         let mut text = match (missed > 0.0, answer.is_proved()) {
             (true, _) => {
                 let missed = answer.schedule.missed(&self.fleet.instance).len();
@@ -221,13 +230,27 @@ impl Page<'_> {
         let mut names = vec![instance.jobs[last.job].name.as_str()];
         let shares = |one: &Placed, other: &Placed| one.nodes.iter().any(|node| other.nodes.contains(node));
         while let Some(before) = schedule.placed.iter().find(|other| {
-            let waits = instance.jobs[last.job].after.contains(&other.job);
+            let waits = instance.jobs[last.job].after.contains(&other.job) || other.job == last.job;
             other.end == last.start && (waits || shares(other, last))
         }) {
             names.push(instance.jobs[before.job].name.as_str());
             last = before;
         }
+        names.dedup();
         names
+    }
+
+    /// What a move costs the jobs that move.
+    fn restarts(&self) -> String {
+        let instance = &self.fleet.instance;
+        let moved = self.answer.schedule.of_jobs().filter(|entries| entries.len() > 1);
+        let costs: Vec<u64> = moved.filter_map(|entries| instance.jobs[entries[0].job].restart).collect();
+        let (least, most) =
+            (costs.iter().min().copied().unwrap_or(0), costs.iter().max().copied().unwrap_or(0));
+        match least == most {
+            true => format!("each costs {}", time(least)),
+            false => format!("each costs {} to {}", time(least), time(most)),
+        }
     }
 
     fn cost(&self, schedule: &Schedule) -> Option<f64> {
@@ -305,7 +328,8 @@ impl Page<'_> {
                 "end_s": entry.end,
                 "deadline_s": of.deadline,
                 "weight": of.weight,
-                "cost_usd": self.fleet.prices[choice.kind].map(|_| choice.cost),
+                "cost_usd": self.fleet.prices[choice.kind].map(|_| entry.cost(instance)),
+                "is_last": is_last(schedule, entry),
             })
         };
         let of = |schedule: &Schedule| {
@@ -326,6 +350,7 @@ impl Page<'_> {
                 "schedule": of(&rival.schedule),
             })
         };
+        let sampled = |part: f64| (!self.samples.is_empty()).then(|| quantile(self.samples, part));
         json!({
             "cluster": self.fleet.cluster.name,
             "gpus": instance.gpus(),
@@ -337,8 +362,9 @@ impl Page<'_> {
             "proved": answer.is_proved(),
             "no_schedule_keeps_deadlines": answer.keeps_none,
             "schedule": of(schedule),
-            "makespan_p50_s": quantile(self.samples, 0.5),
-            "makespan_p90_s": quantile(self.samples, 0.9),
+            "may_move": self.may_move,
+            "makespan_p50_s": sampled(0.5),
+            "makespan_p90_s": sampled(0.9),
             "critical": self.critical(),
             "users": self.users().iter().map(|of| json!({
                 "user": of.user.name,
@@ -357,6 +383,11 @@ impl Page<'_> {
             })).collect::<Vec<_>>(),
         })
     }
+}
+
+/// Whether a job ends with an entry.
+fn is_last(schedule: &Schedule, entry: &Placed) -> bool {
+    schedule.placed.iter().all(|other| other.job != entry.job || other.start <= entry.start)
 }
 
 /// Nodes and, for a part of one, its GPUs: `0-3`, `2: GPUs 0-1`.

@@ -174,14 +174,65 @@ fn jobs_are_what_plan_and_rl_and_serve_plan_answer() {
     let step = planned["confidence"]["expected_step_time_s"].as_f64().unwrap();
     assert_eq!(took(0), (100.0 * step).ceil() as u64);
     assert!(jobs[1]["plan"].as_str().unwrap().starts_with("colocated, training "), "{}", jobs[1]);
-    let line = "rl --model gpt2 --cluster dgx-a100 --prompts 16 --rollouts 4 --prompt 128 --response 512 --json";
+    let line =
+        "rl --model gpt2 --cluster dgx-a100 --prompts 16 --rollouts 4 --prompt 128 --response 512 --json";
     let loop_of = json(&folder, &format!("{line} --mode colocated"));
     let step = loop_of["plans"][0]["step_time_s"].as_f64().unwrap();
     assert_eq!((jobs[1]["gpus"].as_u64(), took(1)), (Some(8), (10.0 * step).ceil() as u64));
     assert!(!folder.path("plans/submit.sh").exists());
-    for job in 2..4 {
-        assert_eq!((jobs[job]["gpus"].as_u64(), took(job)), (Some(1), 1800), "{}", jobs[job]);
-    }
+    assert_eq!([2, 3].map(|job: usize| (jobs[job]["gpus"].as_u64(), took(job))), [(Some(1), 1800); 2]);
+}
+
+/// A job of four hours on the only GPU, and one that comes after an hour, takes half of one, and counts more.
+pub const PREEMPTED: &str = r#"
+throughputs = "one.csv"
+
+[[job]]
+name = "long"
+profile = "net"
+steps = 14400
+
+[[job]]
+name = "urgent"
+profile = "net"
+steps = 1800
+earliest_h = 1
+weight = 9
+"#;
+
+#[test]
+fn jobs_stop_for_others_where_that_is_better_and_go_on() {
+    let folder = prepared();
+    folder.write("preempted.toml", PREEMPTED);
+    folder.write("one.csv", "profile,gpus,steps_per_s\nnet,1,1\n");
+    let line = "fleet preempted.toml --cluster rtx-4090 --objective completion";
+    // In the order of the file the long one ends after 4 h, the urgent one after 4.5: 4 + 9 · 4.5; without moves the best is
+    // to wait an hour for the urgent one: 5.5 + 9 · 1.5. With moves, the long one has 120 s of restart: 4.5 + 9 · 1.5 h + 120 s.
+    assert_eq!(json(&folder, &format!("{line} --json"))["value"], 3600.0 * (5.5 + 9.0 * 1.5));
+    let answer = json(&folder, &format!("{line} --preempt --json"));
+    assert_eq!(answer["value"], 3600.0 * (4.5 + 9.0 * 1.5) + 120.0);
+    let runs: Vec<(&str, u64, u64, bool)> = answer["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| {
+            let second = |key: &str| run[key].as_u64().unwrap();
+            (
+                run["job"].as_str().unwrap(),
+                second("start_s"),
+                second("end_s"),
+                run["is_last"].as_bool().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(runs, [("long", 0, 3600, false), ("long", 5400, 16320, true), ("urgent", 3600, 5400, true)]);
+    assert_eq!((&answer["may_move"], &answer["makespan_p50_s"]), (&true.into(), &Value::Null));
+    let text = folder.run(&format!("{line} --preempt --restart 60")).stdout;
+    assert!(text.contains("goes on later") && text.contains("moves        1; each costs 60 s"), "{text}");
+    folder.write("preempted.toml", &PREEMPTED.replacen("steps", "preempt = false\nsteps", 1));
+    assert_eq!(json(&folder, &format!("{line} --preempt --json"))["value"], 3600.0 * (5.5 + 9.0 * 1.5));
+    let ran = folder.run(&format!("{line} --restart 60"));
+    assert!(ran.code == 2 && ran.stderr.lines().count() == 1, "{}", ran.stderr);
 }
 
 /// With one node less, the choices of 16 GPUs are none.
@@ -205,17 +256,19 @@ fn a_log_gives_a_new_schedule_from_its_last_time_on() {
     folder.write("log.csv", LOG);
     // Half of a's 900 s took 900 s, so that another 900 s are left where it runs. On 16 GPUs half of 2 · 600 s is left, and a
     // restart of 120 s: 720 s. b may begin 900 s from now.
-    let answer = json(&folder, "fleet measured.toml --cluster dgx-a100:2 --observed log.csv --json");
+    let line = "fleet measured.toml --cluster dgx-a100:2 --observed log.csv --json";
+    let answer = json(&folder, &format!("{line} --objective completion"));
     assert_eq!((&answer["now_s"], &answer["schedule"]["makespan_s"]), (&900.into(), &2100.into()));
     let ends: Vec<u64> =
         answer["jobs"].as_array().unwrap().iter().map(|job| job["end_s"].as_u64().unwrap()).collect();
     assert_eq!(ends, [720, 2100]);
     assert!(answer["jobs"][0]["plan"].as_str().unwrap().ends_with("(moves)"));
-    // Moving costs more than it brings.
-    let line = "fleet measured.toml --cluster dgx-a100:2 --observed log.csv --restart 400 --json";
-    let answer = json(&folder, line);
-    assert_eq!(answer["jobs"][0]["end_s"], 900);
-    assert!(answer["jobs"][0]["plan"].as_str().unwrap().ends_with("(runs on)"));
+    // Moving costs more than it brings, or brings nothing to the makespan, which is that of b.
+    for other in [format!("{line} --objective completion --restart 400"), line.into()] {
+        let answer = json(&folder, &other);
+        assert_eq!(answer["jobs"][0]["end_s"], 900, "{other}");
+        assert!(answer["jobs"][0]["plan"].as_str().unwrap().ends_with("(runs on)"));
+    }
     for (text, expected) in [
         (
             "time_s,event,name,value\n0,start,a,3@0\n",

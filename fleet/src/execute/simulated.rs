@@ -1,30 +1,19 @@
 //! Workers whose jobs take what was forecast: what carries jobs out says with them how it will go.
 
-use super::{Event, FleetOutcome, JobRun, RestartPolicy, Workers, carry_out, job_runs};
+use super::{Event, FleetOutcome, JobRun, Workers, carry_out, job_runs};
 use crate::instance::Instance;
 use crate::objective::Objective;
 use crate::schedule::Schedule;
 use std::convert::Infallible;
 
 /// The runs of all jobs if each takes what was forecast and none fails: a job that moves saves all that it did, and loses the
-/// seconds of `again`.
-pub fn simulate(
-    instance: &Instance,
-    objective: Objective,
-    first: &Schedule,
-    again: RestartPolicy,
-) -> Vec<JobRun> {
+/// seconds of its restart.
+pub fn simulate(instance: &Instance, objective: Objective, first: &Schedule) -> Vec<JobRun> {
     let jobs = instance.jobs.len();
-    let mut workers = Simulated {
-        instance,
-        restart: again.restart as f64,
-        now: 0.0,
-        left: vec![1.0; jobs],
-        runs: vec![None; jobs],
-        stopping: Vec::new(),
-    };
+    let mut workers =
+        Simulated { instance, now: 0.0, left: vec![1.0; jobs], runs: vec![None; jobs], stopping: Vec::new() };
     let mut log = String::new();
-    match carry_out((instance, objective), first, again, &mut log, &mut workers) {
+    match carry_out((instance, objective), first, 0, &mut log, &mut workers) {
         Ok(carried) => debug_assert_eq!(carried, FleetOutcome::default()),
         Err(never) => match never {},
     }
@@ -34,7 +23,6 @@ pub fn simulate(
 /// Jobs on a clock that jumps.
 struct Simulated<'a> {
     instance: &'a Instance,
-    restart: f64,
     now: f64,
     /// The part of each job that is left when its run begins.
     left: Vec<f64>,
@@ -60,8 +48,8 @@ impl Workers for Simulated<'_> {
     fn start(&mut self, job: usize, gpus: usize) -> Result<(), Infallible> {
         let choice = self.instance.jobs[job].choices.iter().find(|choice| choice.gpus == gpus);
         let seconds = choice.expect("a choice of the job").duration as f64;
-        let restart = if self.left[job] < 1.0 { self.restart } else { 0.0 };
-        self.runs[job] = Some((self.now + restart, seconds));
+        let restart = if self.left[job] < 1.0 { self.instance.jobs[job].restart.unwrap_or(0) } else { 0 };
+        self.runs[job] = Some((self.now + restart as f64, seconds));
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! Source: the choice is that of Turek, Wolf & Yu 1992, SPAA, 323–332.
 
 use super::{Heuristic, least};
-use crate::bound::lower_bound;
+use crate::bound::{Moving, lower_bound};
 use crate::gaps::schedule_in_gaps;
 use crate::instance::{Choice, Instance};
 use crate::list::{Sequence, schedule};
@@ -82,7 +82,7 @@ fn times(instance: &Instance) -> Vec<u64> {
     let longest = times.last().copied().unwrap_or(0);
     let stride = times.len().div_ceil(TRIES).max(1);
     let serial: u64 = (0..instance.jobs.len()).map(|job| instance.shortest(job)).sum();
-    let bound = lower_bound(instance, Objective::Makespan, (serial + longest) as f64);
+    let bound = lower_bound(instance, Objective::Makespan, Moving::No, (serial + longest) as f64);
     let near = (0..TRIES).map(|index| (bound * (0.3 + 0.8 * index as f64 / TRIES as f64)) as u64);
     times.iter().copied().step_by(stride).chain([longest]).chain(near).collect()
 }

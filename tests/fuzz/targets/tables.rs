@@ -49,9 +49,13 @@ pub fn targets() -> Vec<Target> {
             ..of_text("fleet-arrivals", arrivals, CSV, &["weight", "restart_s"], run_jobs)
         },
         of_text("fleet-throughputs", || vec![speeds()], CSV, &["node"], |text| fate(throughputs::read(text))),
-        of_text("fleet-jobs", job_files, TOML, &["user", "max_gpus", "weight"], |text| {
-            fate(jobs::read(text, "jobs"))
-        }),
+        of_text(
+            "fleet-jobs",
+            job_files,
+            TOML,
+            &["user", "max_gpus", "weight", "preempt", "plan", "rl", "serve", "hours"],
+            |text| fate(jobs::read(text, "jobs")),
+        ),
         Target { inputs: 500, ..of_text("fleet-observed", logs, CSV, &["stop", "up", "now"], go_on) },
     ]
 }
@@ -110,12 +114,13 @@ fn go_on(text: &str) -> Result<(), String> {
         weight: 1.0,
         after: vec![],
         user: Some(0),
+        restart: Some(10),
     };
     let kinds = vec![NodeKind { name: "n".into(), nodes: 2, gpus: 2 }];
     let users = vec![User { name: "u".into(), max_gpus: Some(3) }];
     let fleet = Instance { kinds, jobs: vec![job("a"), job("b"), job("c")], users, contiguous: true };
     let seen = observed::read(text, &fleet)?;
-    fate(reschedule(&fleet, Objective::Makespan, &seen, 10, &[]))
+    fate(reschedule(&fleet, Objective::Makespan, &seen, &[]))
 }
 
 fn runs() -> Vec<Vec<u8>> {
