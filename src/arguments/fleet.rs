@@ -44,7 +44,7 @@ pub struct FleetArguments {
     /// written and read; with a table of speeds 120]
     #[arg(long, value_name = "SECONDS", requires = "moves", value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub restart: Option<u64>,
-    /// Say what one more node of each kind brings, and one less
+    /// Say what one more node of each kind brings, one less, and each of the tightest deadlines if it were not there
     #[arg(long)]
     pub what_if: bool,
     /// Write the plan of each job, its batch script for Slurm, and submit.sh with their dependencies to this folder
@@ -66,12 +66,15 @@ pub struct ScheduleFiles {
     /// The same as PNG
     #[arg(long, value_name = "FILE")]
     png: Option<String>,
+    /// Write a page with the schedule, which can be zoomed, and its tables; it opens in any browser, without a network
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<String>,
 }
 
 impl ScheduleFiles {
-    /// SVG and PNG, each with its argument.
-    pub fn files(&self) -> [(&'static str, &Option<String>); 2] {
-        [("--svg", &self.svg), ("--png", &self.png)]
+    /// SVG, PNG and page, each with its argument.
+    pub fn files(&self) -> [(&'static str, &Option<String>); 3] {
+        [("--svg", &self.svg), ("--png", &self.png), ("--report", &self.report)]
     }
 }
 

@@ -44,8 +44,8 @@ pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
         true => Vec::new(),
         false => makespans(&fleet.instance, &answer.schedule, &fleet.groups),
     };
-    let other_nodes = match arguments.what_if {
-        true => other_nodes(&fleet.instance, arguments, effort),
+    let changes = match arguments.what_if {
+        true => changes(&fleet.instance, &answer, arguments, effort),
         false => Vec::new(),
     };
     let page = page::Page {
@@ -53,14 +53,14 @@ pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
         objective,
         answer: &answer,
         samples: &samples,
-        other_nodes: &other_nodes,
+        changes: &changes,
         now,
         may_move: arguments.preempt,
     };
     if let Some(folder) = &arguments.out {
         write_plans(folder, &fleet, &answer)?;
     }
-    draw(&arguments.pictures, || page.picture())?;
+    draw(&arguments.pictures, || page.picture(), || page.html())?;
     if arguments.json {
         output::print(&json::print(&page.json()))?;
     } else if !alone {
@@ -73,10 +73,15 @@ pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
 ///
 /// # Errors
 /// Files that cannot be written.
-pub fn draw(files: &ScheduleFiles, picture: impl Fn() -> Gantt) -> Result<(), CliError> {
-    let [(svg, svg_file), (png, png_file)] = files.files();
+pub fn draw(
+    files: &ScheduleFiles,
+    picture: impl Fn() -> Gantt,
+    page: impl Fn() -> String,
+) -> Result<(), CliError> {
+    let [(svg, svg_file), (png, png_file), (report, report_file)] = files.files();
     output::save_given(svg, svg_file, || gantt_svg(&picture()))?;
-    output::save_given(png, png_file, || gantt_png(&picture()))
+    output::save_given(png, png_file, || gantt_png(&picture()))?;
+    output::save_given(report, report_file, page)
 }
 
 /// The schedule from the last time of a log on, and this time. The fleet becomes that of the jobs that have not ended.
@@ -97,9 +102,22 @@ fn again(fleet: &mut Fleet, path: &str, arguments: &FleetArguments) -> Result<(A
     Ok((new.answer, observed.now))
 }
 
-/// The answers with one node more and one less of each kind, with the same choices of each job: name, nodes, answer.
-fn other_nodes(instance: &Instance, arguments: &FleetArguments, effort: Effort) -> Vec<page::OtherNodes> {
+/// Deadlines without which the answer is sought: those with the least time left.
+const DEADLINES: usize = 8;
+
+/// The answers with one node more and one less of each kind, and without the tightest deadlines one by one, with the same choices of
+/// each job.
+fn changes(
+    instance: &Instance,
+    answer: &Answer,
+    arguments: &FleetArguments,
+    effort: Effort,
+) -> Vec<page::Change> {
     let mut all = Vec::new();
+    let answer_of = |other: &Instance| {
+        let all_can = other.jobs.iter().all(|job| !job.choices.is_empty());
+        all_can.then(|| solve(other, arguments.objective(), effort).ok()).flatten()
+    };
     for kind in 0..instance.kinds.len() {
         for more in [true, false] {
             let mut other = instance.clone();
@@ -108,11 +126,20 @@ fn other_nodes(instance: &Instance, arguments: &FleetArguments, effort: Effort) 
             let kinds = other.kinds.clone();
             let fits = |choice: &Choice| choice.gpus <= kinds[choice.kind].nodes * kinds[choice.kind].gpus;
             other.jobs.iter_mut().for_each(|job| job.choices.retain(fits));
-            let all_can = other.jobs.iter().all(|job| !job.choices.is_empty());
-            let answer = all_can.then(|| solve(&other, arguments.objective(), effort).ok()).flatten();
             let change = if more { "one more" } else { "one less" };
-            all.push(page::OtherNodes { change, kind: instance.kinds[kind].name.clone(), answer });
+            let what = page::Changed::Node { change, kind: instance.kinds[kind].name.clone() };
+            all.push(page::Change { what, answer: answer_of(&other) });
         }
+    }
+    let slack =
+        |entry: &Placed| Some((instance.jobs[entry.job].deadline? as i64 - entry.end as i64, entry.job));
+    let mut tight: Vec<(i64, usize)> = answer.schedule.placed.iter().filter_map(slack).collect();
+    tight.sort_unstable();
+    for (_, job) in tight.into_iter().take(DEADLINES) {
+        let mut other = instance.clone();
+        other.jobs[job].deadline = None;
+        let what = page::Changed::Deadline(instance.jobs[job].name.clone());
+        all.push(page::Change { what, answer: answer_of(&other) });
     }
     all
 }

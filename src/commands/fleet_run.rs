@@ -53,7 +53,7 @@ pub fn run(arguments: &FleetRunArguments) -> Result<Outcome, CliError> {
         carried: &carried,
         others,
     };
-    draw(&arguments.pictures, || page.picture())?;
+    draw(&arguments.pictures, || page.picture(), || page.html())?;
     if arguments.json {
         output::print(&json::print(&page.json()))?;
     } else if !alone {

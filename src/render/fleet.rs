@@ -1,14 +1,15 @@
 //! A schedule of several jobs, what is proved of it, and what heuristics do.
 
+mod json;
+mod picture;
+
 use super::table::Table;
 use crate::inputs::fleet::Fleet;
-use serde_json::{Value, json};
 use trainwright_fleet::instance::User;
 use trainwright_fleet::objective::Objective;
 use trainwright_fleet::schedule::{Placed, Schedule};
 use trainwright_fleet::uncertain::quantile;
 use trainwright_fleet::{Answer, Rival};
-use trainwright_pictures::gantt::{Gantt, GanttBox};
 use trainwright_spec::units::{Joules, Seconds};
 use trainwright_whatif::run::{default_pue, energy};
 
@@ -22,8 +23,8 @@ pub struct Page<'a> {
     pub answer: &'a Answer,
     /// Makespans of samples, ascending; empty where jobs move.
     pub samples: &'a [u64],
-    /// Answers with other numbers of nodes.
-    pub other_nodes: &'a [OtherNodes],
+    /// Answers to changes.
+    pub changes: &'a [Change],
     /// The time of a log from which times count, in seconds; `None` without a log.
     pub now: Option<u64>,
     /// Whether jobs may move.
@@ -40,21 +41,43 @@ struct UserPage<'a> {
     mean_end: f64,
 }
 
-/// The answer with another number of nodes.
-pub struct OtherNodes {
-    /// `one more`.
-    pub change: &'static str,
-    /// The kind of the node.
-    pub kind: String,
+/// The answer if something were different.
+pub struct Change {
+    /// What.
+    pub what: Changed,
     /// The answer; `None` if some job does not fit then.
     pub answer: Option<Answer>,
 }
 
+/// What is different.
+pub enum Changed {
+    /// One node of a kind more, or one less.
+    Node {
+        /// `one more`.
+        change: &'static str,
+        /// The kind.
+        kind: String,
+    },
+    /// A job, by its name, has no deadline.
+    Deadline(String),
+}
+
+impl Change {
+    fn name(&self) -> String {
+        match &self.what {
+            Changed::Node { change, kind } => format!("{change} {kind}"),
+            Changed::Deadline(job) => format!("no deadline for {job}"),
+        }
+    }
+}
+
+/// Below the table of methods.
+const METHODS: &str = "*: current practice; every method has the same plans to choose from";
+
 impl Page<'_> {
     /// For a terminal.
     pub fn text(&self) -> String {
-        let (instance, answer) = (&self.fleet.instance, self.answer);
-        let schedule = &answer.schedule;
+        let instance = &self.fleet.instance;
         let many = if instance.jobs.len() == 1 { "" } else { "s" };
         let mut text = format!(
             "{} job{many} on {} ({} GPUs), least {}\n\n",
@@ -66,16 +89,97 @@ impl Page<'_> {
         if let Some(now) = self.now {
             text += &format!("Times count from the last one of the log, {now} s.\n\n");
         }
-        let mut entries: Vec<&Placed> = schedule.placed.iter().collect();
+        let entries = self.entries();
+        text += &self.jobs(&entries).text();
+        text.push('\n');
+        for (name, words) in self.figures() {
+            text += &format!("{name:<13}{words}\n");
+        }
+        let all = self.methods();
+        text += &format!("\nBeside it\n{}{METHODS}\n", self.beside(&all).text());
+        for line in self.changes() {
+            text += &format!("{line}\n");
+        }
+        text
+    }
+
+    /// What there is to say of the schedule, each with its name.
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let (instance, schedule) = (&self.fleet.instance, &self.answer.schedule);
+        let set_by = self.critical().join(" after ");
+        let mut all = vec![("makespan", format!("{}, set by {set_by}", time(schedule.makespan())))];
+        if self.samples.first() != self.samples.last() {
+            let [half, most] = [0.5, 0.9].map(|part| time(quantile(self.samples, part)));
+            let samples = self.samples.len();
+            all.push((
+                "P50, P90",
+                format!("{half}, {most}: {samples} samples of the errors of similar measured runs, shared by jobs of one model"),
+            ));
+        }
+        let moves = schedule.placed.len() - instance.jobs.len();
+        if self.may_move && moves > 0 {
+            all.push(("moves", format!("{moves}; {}", self.restarts())));
+        }
+        let (mean, sum) =
+            (schedule.mean_completion() as u64, schedule.weighted_completion(instance) / 3600.0);
+        all.push(("completion", format!("{} in the mean, Σ weight · end {sum:.1} h", time(mean))));
+        let used = 100.0 * schedule.utilisation(instance);
+        all.push(("utilisation", format!("{used:.1} % of the GPUs' time until then")));
+        if let Some(cost) = self.cost(schedule) {
+            all.push(("cost", format!("{cost:.0} USD for the GPUs that jobs hold")));
+        }
+        if let Some(energy) = self.energy(schedule) {
+            all.push(("energy", format!("{:.0} kWh", energy.get() / 3.6e6)));
+        }
+        for UserPage { user, held, jobs, mean_end } in self.users() {
+            let many = if jobs == 1 { "" } else { "s" };
+            let quota = user.max_gpus.map_or(String::new(), |most| format!(" of {most}"));
+            let mean = time(mean_end as u64);
+            let name = &user.name;
+            all.push((
+                "user",
+                format!("{name}: {jobs} job{many}, {held}{quota} GPUs at most, {mean} the mean end"),
+            ));
+        }
+        all.push(self.proof());
+        if let Some(tried) = self.answer.program {
+            all.push((
+                "program",
+                format!("{} columns, {} nodes of branch and bound", tried.columns, tried.nodes),
+            ));
+        }
+        all
+    }
+
+    /// What changes would bring, a line each.
+    fn changes(&self) -> Vec<String> {
+        let line = |other: &Change| match &other.answer {
+            None => format!("{}: some job does not fit or keep its deadline", other.name()),
+            Some(found) => {
+                let [value, bound] = [found.score.value(), found.bound].map(|value| self.value(value));
+                format!("{}: {value} (proved: not below {bound})", other.name())
+            }
+        };
+        self.changes.iter().map(line).collect()
+    }
+
+    /// What stands in the table of jobs, by start.
+    fn entries(&self) -> Vec<&Placed> {
+        let mut entries: Vec<&Placed> = self.answer.schedule.placed.iter().collect();
         entries.sort_by_key(|entry| (entry.start, entry.job));
+        entries
+    }
+
+    fn jobs<'a>(&'a self, entries: &'a [&'a Placed]) -> Table<'a, &'a Placed> {
+        let (instance, schedule) = (&self.fleet.instance, &self.answer.schedule);
         let user = |entry: &Placed| {
             instance.jobs[entry.job].user.map_or("", |user| instance.users[user].name.as_str())
         };
-        let mut table = Table::of(&entries).left("job", |entry| &instance.jobs[entry.job].name);
+        let mut table = Table::of(entries).left("job", |entry| &instance.jobs[entry.job].name);
         if !instance.users.is_empty() {
             table = table.left("user", |entry| user(entry));
         }
-        text += &table
+        table
             .left("plan", |entry| &entry.choice_of(instance).plan)
             .right("GPUs", |entry| entry.choice_of(instance).gpus)
             .left("nodes", |entry| place(entry, instance.kinds[entry.choice_of(instance).kind].gpus))
@@ -87,83 +191,32 @@ impl Page<'_> {
                 Some(deadline) if entry.end > deadline => format!("{}, missed", time(deadline)),
                 Some(deadline) => format!("{}, kept", time(deadline)),
             })
-            .text();
-        text += &format!(
-            "\nmakespan     {}, set by {}\n",
-            time(schedule.makespan()),
-            self.critical().join(" after ")
-        );
-        if self.samples.first() != self.samples.last() {
-            text += &format!(
-                "P50, P90     {}, {}: {} samples of the errors of similar measured runs, shared by jobs of one model\n",
-                time(quantile(self.samples, 0.5)),
-                time(quantile(self.samples, 0.9)),
-                self.samples.len()
-            );
-        }
-        let moves = schedule.placed.len() - instance.jobs.len();
-        if self.may_move && moves > 0 {
-            text += &format!("moves        {moves}; {}\n", self.restarts());
-        }
-        text += &format!("completion   {} in the mean, ", time(schedule.mean_completion() as u64));
-        text += &format!("Σ weight · end {:.1} h\n", schedule.weighted_completion(instance) / 3600.0);
-        text += &format!(
-            "utilisation  {:.1} % of the GPUs' time until then\n",
-            100.0 * schedule.utilisation(instance)
-        );
-        if let Some(cost) = self.cost(schedule) {
-            text += &format!("cost         {cost:.0} USD for the GPUs that jobs hold\n");
-        }
-        if let Some(energy) = self.energy(schedule) {
-            text += &format!("energy       {:.0} kWh\n", energy.get() / 3.6e6);
-        }
-        for of in self.users() {
-            let UserPage { user, held, jobs, .. } = &of;
-            let many = if *jobs == 1 { "" } else { "s" };
-            let quota = user.max_gpus.map_or(String::new(), |most| format!(" of {most}"));
-            text += &format!(
-                "user         {}: {jobs} job{many}, {held}{quota} GPUs at most, {} the mean end\n",
-                user.name,
-                time(of.mean_end as u64)
-            );
-        }
-        text += &self.proof();
-        text += "\nBeside it\n";
+    }
+
+    /// Our schedule and those of the heuristics.
+    fn methods(&self) -> Vec<Rival> {
         let ours = Rival {
             name: "trainwright",
             summary: "the schedule above",
             is_current_practice: false,
-            schedule: schedule.clone(),
-            score: answer.score,
+            schedule: self.answer.schedule.clone(),
+            score: self.answer.score,
         };
-        let all: Vec<&Rival> = std::iter::once(&ours).chain(&answer.heuristics).collect();
-        text += &Table::of(&all)
+        std::iter::once(ours).chain(self.answer.heuristics.iter().cloned()).collect()
+    }
+
+    fn beside<'a>(&'a self, methods: &'a [Rival]) -> Table<'a, Rival> {
+        let (instance, makespan) = (&self.fleet.instance, self.answer.schedule.makespan());
+        Table::of(methods)
             .left("method", |rival| match rival.is_current_practice {
                 true => format!("{} *", rival.name),
                 false => rival.name.to_string(),
             })
             .right("makespan", |rival| time(rival.schedule.makespan()))
-            .right("ours less by", |rival| percent(schedule.makespan(), rival.schedule.makespan()))
+            .right("ours less by", move |rival| percent(makespan, rival.schedule.makespan()))
             .right("mean end", |rival| time(rival.schedule.mean_completion() as u64))
             .right("utilisation", |rival| format!("{:.1} %", 100.0 * rival.schedule.utilisation(instance)))
             .right("late", |rival| rival.schedule.missed(instance).len())
-            .text();
-        text += "*: current practice; every method has the same plans to choose from\n";
-        for other in self.other_nodes {
-            text += &match &other.answer {
-                None => {
-                    format!("{} {}: some job does not fit or keep its deadline\n", other.change, other.kind)
-                }
-                Some(found) => format!(
-                    "{} {}: {} (proved: not below {})\n",
-                    other.change,
-                    other.kind,
-                    self.value(found.score.value()),
-                    self.value(found.bound)
-                ),
-            };
-        }
-        text
     }
 
     /// What the jobs of each user have.
@@ -185,31 +238,22 @@ impl Page<'_> {
     }
 
     /// What is proved.
-    fn proof(&self) -> String {
+    fn proof(&self) -> (&'static str, String) {
         let answer = self.answer;
-        let missed = answer.score.0[0];
         let preemption = if self.may_move { "with preemption" } else { "without preemption" };
         let whose = format!("with these plans on these numbers of GPUs, and {preemption}");
-        let mut text = match (missed > 0.0, answer.is_proved()) {
+        match (answer.score.0[0] > 0.0, answer.is_proved()) {
             (true, _) => {
                 let missed = answer.schedule.missed(&self.fleet.instance).len();
                 let which = if answer.keeps_none { "that is proved" } else { "none was found" };
-                format!("deadlines    {missed} missed; no schedule keeps all: {which}\n")
+                ("deadlines", format!("{missed} missed; no schedule keeps all: {which}"))
             }
-            (false, true) => format!("proof        no schedule has less, {whose}\n"),
-            (false, false) => format!(
-                "gap          {:.1} %: proved is that no schedule has less than {}, {whose}\n",
-                100.0 * answer.gap(),
-                self.value(answer.bound)
-            ),
-        };
-        if let Some(tried) = answer.program {
-            text += &format!(
-                "program      {} columns, {} nodes of branch and bound\n",
-                tried.columns, tried.nodes
-            );
+            (false, true) => ("proof", format!("no schedule has less, {whose}")),
+            (false, false) => {
+                let (gap, bound) = (100.0 * answer.gap(), self.value(answer.bound));
+                ("gap", format!("{gap:.1} %: proved is that no schedule has less than {bound}, {whose}"))
+            }
         }
-        text
     }
 
     /// A value of the objective.
@@ -271,117 +315,6 @@ impl Page<'_> {
             Some(energy(held, power, pue))
         };
         schedule.placed.iter().map(of).sum()
-    }
-
-    /// The schedule as a picture.
-    pub fn picture(&self) -> Gantt {
-        let instance = &self.fleet.instance;
-        let kinds = instance.nodes();
-        let name = |(node, kind): (usize, &usize)| (format!("node {node}"), instance.kinds[*kind].gpus);
-        let boxes = self.answer.schedule.placed.iter().flat_map(|entry| {
-            let of = &instance.jobs[entry.job];
-            let choice = entry.choice_of(instance);
-            let (start, end) = (entry.start as f64 / 3600.0, entry.end as f64 / 3600.0);
-            entry.nodes.iter().map(move |node| GanttBox {
-                name: of.name.clone(),
-                tip: format!(
-                    "{}: {} GPUs, {}, {} to {}",
-                    of.name,
-                    choice.gpus,
-                    choice.plan,
-                    time(entry.start),
-                    time(entry.end)
-                ),
-                colour: entry.job,
-                node: *node,
-                gpus: entry.gpus.clone(),
-                hours: (start, end),
-            })
-        });
-        Gantt {
-            title: format!(
-                "{} jobs on {}: {}",
-                instance.jobs.len(),
-                self.fleet.cluster.name,
-                time(self.answer.schedule.makespan())
-            ),
-            nodes: kinds.iter().enumerate().map(name).collect(),
-            boxes: boxes.collect(),
-        }
-    }
-
-    /// As JSON.
-    pub fn json(&self) -> Value {
-        let (instance, answer) = (&self.fleet.instance, self.answer);
-        let schedule = &answer.schedule;
-        let job = |entry: &Placed| {
-            let (of, choice) = (&instance.jobs[entry.job], entry.choice_of(instance));
-            json!({
-                "job": of.name,
-                "user": of.user.map(|user| &instance.users[user].name),
-                "plan": choice.plan,
-                "node": instance.kinds[choice.kind].name,
-                "gpus": choice.gpus,
-                "nodes": entry.nodes,
-                "gpus_of_each_node": entry.gpus,
-                "start_s": entry.start,
-                "end_s": entry.end,
-                "deadline_s": of.deadline,
-                "weight": of.weight,
-                "cost_usd": self.fleet.prices[choice.kind].map(|_| entry.cost(instance)),
-                "is_last": is_last(schedule, entry),
-            })
-        };
-        let of = |schedule: &Schedule| {
-            json!({
-                "makespan_s": schedule.makespan(),
-                "mean_completion_s": schedule.mean_completion(),
-                "weighted_completion_s": schedule.weighted_completion(instance),
-                "utilisation": schedule.utilisation(instance),
-                "cost_usd": self.cost(schedule),
-                "energy_j": self.energy(schedule),
-                "missed_deadlines": schedule.missed(instance).len(),
-            })
-        };
-        let rival = |rival: &Rival| {
-            json!({
-                "method": rival.name,
-                "is_current_practice": rival.is_current_practice,
-                "schedule": of(&rival.schedule),
-            })
-        };
-        let sampled = |part: f64| (!self.samples.is_empty()).then(|| quantile(self.samples, part));
-        json!({
-            "cluster": self.fleet.cluster.name,
-            "gpus": instance.gpus(),
-            "now_s": self.now,
-            "objective": self.objective.name(),
-            "value": answer.score.value(),
-            "bound": answer.bound,
-            "gap": answer.gap(),
-            "proved": answer.is_proved(),
-            "no_schedule_keeps_deadlines": answer.keeps_none,
-            "schedule": of(schedule),
-            "may_move": self.may_move,
-            "makespan_p50_s": sampled(0.5),
-            "makespan_p90_s": sampled(0.9),
-            "critical": self.critical(),
-            "users": self.users().iter().map(|of| json!({
-                "user": of.user.name,
-                "max_gpus": of.user.max_gpus,
-                "jobs": of.jobs,
-                "most_gpus_at_a_time": of.held,
-                "mean_completion_s": of.mean_end,
-            })).collect::<Vec<_>>(),
-            "jobs": schedule.placed.iter().map(job).collect::<Vec<_>>(),
-            "heuristics": answer.heuristics.iter().map(rival).collect::<Vec<_>>(),
-            "other_nodes": self.other_nodes.iter().map(|other| json!({
-                "change": other.change,
-                "node": other.kind,
-                "value": other.answer.as_ref().map(|found| found.score.value()),
-                "bound": other.answer.as_ref().map(|found| found.bound),
-            })).collect::<Vec<_>>(),
-        })
     }
 }
 

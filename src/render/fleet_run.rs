@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use trainwright_fleet::execute::{FleetOutcome, JobRun};
 use trainwright_fleet::objective::Objective;
 use trainwright_pictures::gantt::{Gantt, GanttBox};
+use trainwright_pictures::html::{Section, page};
 
 /// How it went, and how it was expected to.
 pub struct Page<'a> {
@@ -113,8 +114,18 @@ impl Page<'_> {
             words::count(cores, "core"),
             self.objective.name()
         );
+        text += &self.jobs(&rows).text();
+        let figures = self.figures(&rows);
+        text += if figures.is_empty() { "" } else { "\n" };
+        for (name, words) in figures {
+            text += &format!("{name:<11}{words}\n");
+        }
+        text
+    }
+
+    fn jobs<'a>(&self, rows: &'a [Row<'a>]) -> Table<'a, Row<'a>> {
         let time = |time: Option<f64>| time.map_or("–".into(), |time| format!("{time:.1}"));
-        text += &Table::of(&rows)
+        Table::of(rows)
             .left("job", |row| row.name)
             .left("plan", |row| row.plans.as_str())
             .right("start, s: forecast", |row| time(row.expected.start))
@@ -126,31 +137,45 @@ impl Page<'_> {
                 Some(late) => format!("{}, {late:.1} s late", row.state),
                 None => row.state.to_string(),
             })
-            .text();
-        if let Some(expected) = makespan(&rows, |row| row.expected) {
+    }
+
+    /// What there is to say of both schedules, each with its name.
+    fn figures(&self, rows: &[Row]) -> Vec<(&'static str, String)> {
+        let mut all = Vec::new();
+        if let Some(expected) = makespan(rows, |row| row.expected) {
             let proof = match self.is_proved {
                 true => format!("; its {} is proved least for these forecasts", self.objective.name()),
                 false => String::new(),
             };
-            text += &format!("\nschedule   {} s without moves{proof}\n", self.scheduled);
-            text += &format!(
-                "forecast   {expected:.1} s, with jobs that move to other cores where that is faster\n"
-            );
-            if let Some(measured) = makespan(&rows, |row| row.measured) {
+            all.push(("schedule", format!("{} s without moves{proof}", self.scheduled)));
+            let moves = "with jobs that move to other cores where that is faster";
+            all.push(("forecast", format!("{expected:.1} s, {moves}")));
+            if let Some(measured) = makespan(rows, |row| row.measured) {
                 let error = 100.0 * (expected / measured - 1.0);
-                text += &format!("measured   {measured:.1} s: the forecast is {error:+.1} % off\n");
+                all.push(("measured", format!("{measured:.1} s: the forecast is {error:+.1} % off")));
             }
         }
         if let Some(others) = self.others {
-            text += &format!("others     took {:.0} % of the cores' time in this call\n", 100.0 * others);
+            all.push(("others", format!("took {:.0} % of the cores' time in this call", 100.0 * others)));
         }
         for (job, why) in &self.carried.failed {
-            text += &format!("failed     {}: {why}\n", self.prepared.instance.jobs[*job].name);
+            all.push(("failed", format!("{}: {why}", self.prepared.instance.jobs[*job].name)));
         }
         if self.carried.is_interrupted {
-            text += "stopped    the same command goes on\n";
+            all.push(("stopped", "the same command goes on".into()));
         }
-        text
+        all
+    }
+
+    /// A page for a browser.
+    pub fn html(&self) -> String {
+        let (rows, picture) = (self.rows(), self.picture());
+        let title = picture.title.clone();
+        let mut sections = vec![Section::Gantt(picture)];
+        let figures = self.figures(&rows).into_iter();
+        sections.extend(figures.map(|(name, words)| Section::Text(format!("{name}: {words}"))));
+        sections.extend([Section::Heading("Jobs".into()), self.jobs(&rows).section()]);
+        page(&title, &sections)
     }
 
     /// Both schedules over one axis of time.

@@ -67,6 +67,9 @@ fn schedules_keep_to_the_file_and_the_picture_and_scripts_are_written() {
     let script = folder.read("plans/last.sbatch");
     assert!(!script.contains("--exclusive") && !script.contains(":29500"), "{script}");
     assert!(folder.read("gantt.svg").contains(">sweep-1<"));
+    let page = folder.run("fleet jobs.toml --cluster dgx-a100 --report - --quiet").stdout;
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("\"name\":\"sweep-1\""), "{page}");
+    assert!(page.contains("<p>makespan: ") && page.contains("<h2>Beside it</h2>"), "{page}");
     let again = folder.run(&format!("{line} --json"));
     assert_eq!(serde_json::from_str::<Value>(&again.stdout).unwrap(), answer);
 }
@@ -248,6 +251,16 @@ fn nodes_more_and_less_are_asked_about_where_a_choice_needs_all() {
     // a: 3600 steps at 4/s; b from 1800 s on: 7200 at 4/s.
     assert_eq!(makespan("one less"), 3600.0);
     assert!(makespan("one more") <= 3000.0);
+    // a may end after half an hour, which costs 10 USD on all GPUs of a node; without that it takes its time on one.
+    let tight = MEASURED.replace("deadline_h = 1", "deadline_h = 0.5");
+    folder.write("measured.toml", &tight);
+    let line = "fleet measured.toml --cluster dgx-a100:2 --objective cost --price 5 --what-if";
+    let answer = json(&folder, &format!("{line} --json"));
+    let without = answer["without_deadlines"].as_array().unwrap();
+    assert_eq!((without.len(), &without[0]["job"]), (1, &"a".into()));
+    let paid = |value: &Value| value.as_f64().unwrap();
+    assert!(paid(&without[0]["value"]) == 15.0 && paid(&answer["value"]) > 15.0, "{answer}");
+    assert!(folder.run(line).stdout.contains("no deadline for a: 15 USD (proved: not below 15 USD)"));
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! Jobs on GPUs over time, as SVG or PNG: a row for each node, split into its GPUs.
+//! Jobs on GPUs over time, as SVG or PNG, or in a page: a row for each node, split into its GPUs.
 
 use crate::axis::Axis;
 use crate::canvas::{self, Anchor, Canvas, Font, Level, Point, Text};
 use crate::palette::{CURVES, Colour, GREY, INK, Meaning, PAPER};
+use serde_json::{Value, json};
 
 /// A job on one node.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +31,48 @@ pub struct Gantt {
     pub nodes: Vec<(String, usize)>,
     /// The jobs.
     pub boxes: Vec<GanttBox>,
+}
+
+impl Gantt {
+    /// What a page holds for `html/gantt.js`: `{ "unit", "until", "nodes": [ [ name, GPUs ] ], "boxes": [ { "name", "tip", "colour",
+    /// "node", "runs": [ [ first GPU, GPUs ] ], "from", "to" } ] }`, times in the unit.
+    pub(crate) fn json(&self) -> Value {
+        let (unit, of_hour) = self.unit();
+        let boxes = self.boxes.iter().map(|of| {
+            let runs = of.gpus.chunk_by(|one, other| one + 1 == *other);
+            let runs: Vec<(usize, usize)> = runs.map(|run| (run[0], run.len())).collect();
+            let (from, to) = (of_hour * of.hours.0, of_hour * of.hours.1);
+            json!({
+                "name": of.name, "tip": of.tip, "colour": page_colour(of.colour), "node": of.node, "runs": runs,
+                "from": from, "to": to,
+            })
+        });
+        let until = of_hour * self.hours().max(f64::MIN_POSITIVE);
+        json!({ "unit": unit, "until": until, "nodes": self.nodes, "boxes": boxes.collect::<Vec<_>>() })
+    }
+
+    /// The end of the last job in hours.
+    fn hours(&self) -> f64 {
+        self.boxes.iter().map(|of| of.hours.1).fold(0.0, f64::max)
+    }
+
+    /// The unit of its axis, and how many of them an hour has.
+    fn unit(&self) -> (&'static str, f64) {
+        match 60.0 * self.hours() {
+            0.0..4.0 => ("seconds", 3600.0),
+            4.0..240.0 => ("minutes", 60.0),
+            _ => ("hours", 1.0),
+        }
+    }
+}
+
+/// A job's colour in a page, where ink and grey depend on the reader's setting.
+fn page_colour(number: usize) -> String {
+    match CURVES[number % CURVES.len()] {
+        INK => "var(--ink)".into(),
+        GREY => "var(--grey)".into(),
+        other => other.css(),
+    }
 }
 
 const WIDTH: f64 = 1200.0;
@@ -61,7 +104,7 @@ fn draw(gantt: &Gantt) -> Canvas {
     let longest = gantt.nodes.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let left = MARGIN + longest as f64 * CHARACTER + 8.0;
     let width = WIDTH - MARGIN - left;
-    let (unit, of_hour) = unit(gantt.boxes.iter().map(|of| of.hours.1).fold(0.0, f64::max));
+    let (unit, of_hour) = gantt.unit();
     let axis = Axis::linear(gantt.boxes.iter().map(|of| of_hour * of.hours.1).chain([0.0]));
     let x = |time: f64| left + width * axis.place(time);
     let mut canvas = Canvas::new(WIDTH, 0.0);
@@ -101,15 +144,6 @@ fn draw(gantt: &Gantt) -> Canvas {
     canvas.text(label((left + width / 2.0, top + 28.0), Anchor::Middle, GREY, unit));
     canvas.height = top + 44.0;
     canvas
-}
-
-/// The unit of an axis up to this number of hours, and how many of them an hour has.
-fn unit(longest: f64) -> (&'static str, f64) {
-    match 60.0 * longest {
-        0.0..4.0 => ("seconds", 3600.0),
-        4.0..240.0 => ("minutes", 60.0),
-        _ => ("hours", 1.0),
-    }
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! title
-//! sections, each a heading over words, a table, bars, a picture, or a timeline
+//! sections, each a heading over words, a table, bars, a picture, a timeline, or jobs on GPUs over time
 //! ```
 //!
-//! A timeline's spans and memory stand in the page as JSON; `html/timeline.js` draws them. The same sections always give
+//! A timeline's spans and memory stand in the page as JSON, and `html/timeline.js` draws them; so do jobs for `html/gantt.js`. The same sections always give
 //! the same text.
 
 mod bars;
@@ -13,6 +13,7 @@ mod data;
 
 pub use bars::{Bar, BarScale, Part};
 
+use crate::gantt::Gantt;
 use crate::palette::page_variables;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -41,6 +42,8 @@ pub enum Section {
     Picture(String),
     /// Spans and memory of every rank, to be zoomed. One to a page.
     Timeline(TimelineData),
+    /// Jobs on GPUs over time, to be zoomed. One to a page, without a timeline.
+    Gantt(Gantt),
 }
 
 /// A timeline as the page holds it.
@@ -68,6 +71,7 @@ pub fn page(title: &str, sections: &[Section]) -> String {
             Section::Bars(bars, scale) => bars::bars(bars, *scale),
             Section::Picture(svg) => format!("<figure>{}</figure>\n", without_declaration(svg)),
             Section::Timeline(data) => timeline(data),
+            Section::Gantt(gantt) => jobs(gantt),
         });
     }
     if sections.iter().any(|section| matches!(section, Section::Table { .. })) {
@@ -86,14 +90,16 @@ pub fn page(title: &str, sections: &[Section]) -> String {
 /// The scripts of pages, between their tags.
 const TABLES: &str = include_str!("html/tables.js");
 const TIMELINE: &str = include_str!("html/timeline.js");
+const GANTT: &str = include_str!("html/gantt.js");
 
 /// What a browser lets the page do: run these scripts, known by their hashes, and nothing else; load nothing.
 fn policy() -> String {
     let hash = |script: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(script)));
     format!(
-        "default-src 'none'; style-src 'unsafe-inline'; script-src {} {}; base-uri 'none'; form-action 'none'",
+        "default-src 'none'; style-src 'unsafe-inline'; script-src {} {} {}; base-uri 'none'; form-action 'none'",
         hash(TABLES),
-        hash(TIMELINE)
+        hash(TIMELINE),
+        hash(GANTT)
     )
 }
 
@@ -116,18 +122,33 @@ fn table(headings: &[String], rows: &[Vec<String>]) -> String {
     )
 }
 
+/// Buttons for what a script zooms, and where it says what is shown.
+const TOOLS: &str = "<p class=\"tools\"><button data-zoom=\"2\">zoom in</button> \
+    <button data-zoom=\"0.5\">zoom out</button> <button data-zoom=\"0\">all</button> <span id=\"window\"></span></p>";
+
+/// Data for a script of the page, and the script. Inside a script nothing is escaped; only its end must not stand there.
+fn script(json: &str, script: &str) -> String {
+    let json = json.replace("</", "<\\/");
+    format!("<script type=\"application/json\" id=\"data\">{json}</script>\n<script>{script}</script>\n")
+}
+
+fn jobs(gantt: &Gantt) -> String {
+    format!(
+        "<p class=\"hint\">Zoom with the wheel or + and −, move by dragging or with the arrows.</p>\n<div id=\"timeline\">{TOOLS}\n\
+         <canvas id=\"jobs\" tabindex=\"0\" role=\"img\" aria-label=\"{}\"></canvas>\n<div id=\"tip\" hidden></div></div>\n{}",
+        escape(&gantt.title),
+        script(&gantt.json().to_string(), GANTT)
+    )
+}
+
 fn timeline(data: &TimelineData) -> String {
     format!(
-        "<p class=\"hint\">{}</p>\n<div id=\"timeline\"><p class=\"tools\"><button data-zoom=\"2\">zoom in</button> \
-         <button data-zoom=\"0.5\">zoom out</button> <button data-zoom=\"0\">all</button> \
-         <span id=\"window\"></span></p>\n<canvas id=\"spans\" tabindex=\"0\" role=\"img\" \
+        "<p class=\"hint\">{}</p>\n<div id=\"timeline\">{TOOLS}\n<canvas id=\"spans\" tabindex=\"0\" role=\"img\" \
          aria-label=\"What each rank does over time\"></canvas>\n<p class=\"legend\" id=\"legend\"></p>\n\
          <h3>Memory</h3>\n<canvas id=\"memory\" role=\"img\" aria-label=\"Memory of each rank over time\"></canvas>\n\
-         <p class=\"legend\" id=\"ranks\"></p>\n<div id=\"tip\" hidden></div></div>\n\
-         <script type=\"application/json\" id=\"data\">{}</script>\n<script>{TIMELINE}</script>\n",
+         <p class=\"legend\" id=\"ranks\"></p>\n<div id=\"tip\" hidden></div></div>\n{}",
         escape(&data.note),
-        // Inside a script nothing is escaped; only its end must not stand there.
-        data.json.replace("</", "<\\/")
+        script(&data.json, TIMELINE)
     )
 }
 
