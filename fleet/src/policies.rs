@@ -37,7 +37,7 @@ pub trait Decide {
 }
 
 /// All of them.
-pub const POLICIES: [&dyn Policy; 10] = [
+pub const POLICIES: [&dyn Policy; 11] = [
     &fifo::Fifo,
     &backfill::Backfill,
     &tiresias::Tiresias,
@@ -47,7 +47,8 @@ pub const POLICIES: [&dyn Policy; 10] = [
     &optimus::Optimus,
     &pollux::Pollux,
     &sia::Sia,
-    &rolling::Rolling,
+    &rolling::Rolling(rolling::Least::Completion),
+    &rolling::Rolling(rolling::Least::Makespan),
 ];
 
 /// The policy of a name.

@@ -1,9 +1,10 @@
 //! Ours: whenever jobs come or go, the jobs that are there are planned anew to their ends by forecast remaining times, in a few ways;
-//! the way with the least Σ weight · end is followed until the next change.
+//! the way with the least Σ weight · end, or the earliest last end, is followed until the next change.
 //!
 //! A way splits GPUs such that Σ weight · t^(−a) is largest, where t is the time a job would need to its end: with a small exponent a
 //! all jobs get something, with a large one the shortest get most. t has the restart of a job that changes its GPUs, so that jobs
-//! stay where moving costs more than it brings. A way is followed to the end of all jobs with the same exponent at every end of a
+//! stay where moving costs more than it brings. For the end of the last job exponents are negative: every job that fits gets
+//! something, and Σ t^|a| is least. A way is followed to the end of all jobs with the same exponent at every end of a
 //! job; no arrivals are foreseen. One more way keeps every job as it is and gives what is left to the others.
 //! Source: rolling horizon; choosing among base policies by simulating each is a rollout (Bertsekas, Tsitsiklis & Wu 1997, Journal of
 //! Heuristics 3, 245–262).
@@ -14,6 +15,8 @@ use crate::online::{Grant, View};
 
 /// Exponents of the ways.
 const EXPONENTS: [f64; 5] = [0.25, 0.5, 1.0, 1.5, 2.0];
+/// The same for the end of the last job: negative ones give most to the longest jobs.
+const FOR_MAKESPAN: [f64; 3] = [-4.0, -2.0, -1.0];
 /// The exponent where following ways to their ends would be too much work.
 const ALONE: f64 = 1.0;
 /// Work of following one way up to which it is done: jobs² · choices · GPUs, or choices · jobs with several kinds.
@@ -22,24 +25,42 @@ const MOST_WORK: f64 = 5e7;
 const GROWTH: f64 = 1.25;
 
 /// Plans to the end, again at every change.
-pub struct Rolling;
+pub struct Rolling(pub Least);
+
+/// What a plan makes least.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Least {
+    /// Σ weight · end.
+    Completion,
+    /// The end of the last job.
+    Makespan,
+}
 
 impl Policy for Rolling {
     fn name(&self) -> &'static str {
-        "trainwright"
+        match self.0 {
+            Least::Completion => "trainwright",
+            Least::Makespan => "trainwright-makespan",
+        }
     }
 
     fn summary(&self) -> &'static str {
-        "ours, elastic: at every change, plans to the end by forecast remaining times"
+        match self.0 {
+            Least::Completion => {
+                "ours, elastic: at every change, plans to the end by forecast remaining times"
+            }
+            Least::Makespan => "the same, for the end of the last job",
+        }
     }
 
     fn begin(&self) -> Box<dyn Decide> {
-        Box::new(State { jobs: Vec::new() })
+        Box::new(State { least: self.0, jobs: Vec::new() })
     }
 }
 
 /// The jobs of the last plan.
 struct State {
+    least: Least,
     jobs: Vec<usize>,
 }
 
@@ -63,13 +84,21 @@ impl Planned {
         (if stays { self.restarting } else { self.restart }) + self.remaining / speed
     }
 
-    fn worth(&self, exponent: f64) -> Vec<Worth> {
+    fn worth(&self, exponent: f64, base: f64) -> Vec<Worth> {
         let value = |choice: &(usize, usize, f64)| {
-            let time = self.time(*choice).max(1e-9);
-            (choice.0, choice.1, self.weight * libm::pow(time, -exponent))
+            let power = libm::pow(self.time(*choice).max(1e-9), -exponent);
+            (choice.0, choice.1, if exponent > 0.0 { self.weight * power } else { base - power })
         };
         self.choices.iter().map(value).collect()
     }
+}
+
+/// What each choice of each job is worth. With a negative exponent all jobs that fit get something first.
+fn worths<'a>(jobs: impl Iterator<Item = &'a Planned> + Clone, exponent: f64) -> Vec<Vec<Worth>> {
+    let times = jobs.clone().flat_map(|job| job.choices.iter().map(|choice| job.time(*choice)));
+    let longest = times.filter(|time| time.is_finite()).fold(1.0, f64::max);
+    let base = 2.0 * jobs.clone().count() as f64 * libm::pow(longest, -exponent);
+    jobs.map(|job| job.worth(exponent, base)).collect()
 }
 
 impl Decide for State {
@@ -81,17 +110,22 @@ impl Decide for State {
         self.jobs = jobs;
         let capacity = view.capacity();
         let planned: Vec<Planned> = view.jobs.iter().map(|job| plan(view, job)).collect();
-        let by = |exponent: f64| {
-            let worth: Vec<_> = planned.iter().map(|job| job.worth(exponent)).collect();
-            split(&capacity, &worth)
-        };
+        let by = |exponent: f64| split(&capacity, &worths(planned.iter(), exponent));
         if work(&capacity, &planned) > MOST_WORK {
             return grants(view, &by(ALONE));
         }
-        let mut best: Option<(f64, Split)> = None;
-        for exponent in EXPONENTS {
+        let mut best: Option<([f64; 2], Split)> = None;
+        let exponents: &[f64] = match self.least {
+            Least::Completion => &EXPONENTS,
+            Least::Makespan => &FOR_MAKESPAN,
+        };
+        for &exponent in exponents {
             for first in [by(exponent), kept(&capacity, &planned, exponent)] {
-                let value = follow(&capacity, &planned, &first, exponent);
+                let (sum, last) = follow(&capacity, &planned, &first, exponent);
+                let value = match self.least {
+                    Least::Completion => [sum, last],
+                    Least::Makespan => [last, sum],
+                };
                 if best.as_ref().is_none_or(|(known, _)| value < *known) {
                     best = Some((value, first));
                 }
@@ -139,13 +173,14 @@ fn work(capacity: &[usize], jobs: &[Planned]) -> f64 {
 fn kept(capacity: &[usize], jobs: &[Planned], exponent: f64) -> Split {
     let mut free = capacity.to_vec();
     jobs.iter().filter_map(|job| job.held).for_each(|(kind, gpus)| free[kind] -= gpus);
-    let worth = |job: &Planned| if job.held.is_some() { Vec::new() } else { job.worth(exponent) };
-    let others = split(&free, &jobs.iter().map(worth).collect::<Vec<_>>());
+    let mut worth = worths(jobs.iter(), exponent);
+    jobs.iter().zip(&mut worth).filter(|(job, _)| job.held.is_some()).for_each(|(_, worth)| worth.clear());
+    let others = split(&free, &worth);
     jobs.iter().zip(others).map(|(job, other)| job.held.or(other)).collect()
 }
 
-/// Σ weight · time to the end, if GPUs are split by an exponent whenever a job ends.
-fn follow(capacity: &[usize], jobs: &[Planned], first: &Split, exponent: f64) -> f64 {
+/// Σ weight · time to the end, and the time to the last end, if GPUs are split by an exponent whenever a job ends.
+fn follow(capacity: &[usize], jobs: &[Planned], first: &Split, exponent: f64) -> (f64, f64) {
     let mut jobs = jobs.to_vec();
     let mut now = first.clone();
     let (mut clock, mut sum) = (0.0, 0.0);
@@ -159,7 +194,7 @@ fn follow(capacity: &[usize], jobs: &[Planned], first: &Split, exponent: f64) ->
             .collect();
         let step = times.iter().copied().fold(f64::INFINITY, f64::min);
         if step == f64::INFINITY {
-            return f64::INFINITY;
+            return (f64::INFINITY, f64::INFINITY);
         }
         clock += step;
         let choices: Vec<Option<(usize, usize, f64)>> = (0..jobs.len()).map(chosen).collect();
@@ -179,8 +214,7 @@ fn follow(capacity: &[usize], jobs: &[Planned], first: &Split, exponent: f64) ->
             left.push(job);
         }
         jobs = left;
-        let worth: Vec<_> = jobs.iter().map(|job| job.worth(exponent)).collect();
-        now = split(capacity, &worth);
+        now = split(capacity, &worths(jobs.iter(), exponent));
     }
-    sum
+    (sum, clock)
 }
