@@ -123,7 +123,7 @@ fn question(cluster: &str, rate: Option<f64>) -> ServingQuestion {
 #[test]
 fn a_rate_is_kept_and_the_next_is_not() {
     let question = question("dgx-h100", None);
-    let verdict = plan_serving(&question, true, &|_, _| ());
+    let verdict = plan_serving(&question, true, None, &|_, _| ());
     let mut checked = 0;
     for tried in &verdict.tried {
         let TriedOutcome::Kept(capacity) = &tried.outcome else { panic!("{tried:?}") };
@@ -158,7 +158,7 @@ fn a_rate_is_kept_and_the_next_is_not() {
 fn what_is_left_out_would_not_have_helped() {
     for rate in [20.0, 75.0, 180.0] {
         let question = question("dgx-h100:2", Some(rate));
-        let [all, some] = [true, false].map(|every| plan_serving(&question, every, &|_, _| ()));
+        let [all, some] = [true, false].map(|every| plan_serving(&question, every, None, &|_, _| ()));
         let gpus = |verdict: &trainwright_planner::serving::ServingVerdict| -> usize {
             verdict.pools.iter().map(|pool| pool.instances * pool.option.plan.gpus()).sum()
         };
@@ -171,9 +171,16 @@ fn what_is_left_out_would_not_have_helped() {
         assert!(share >= rate * (1.0 - 1e-9) && share < rate * 1.002, "{share} for {rate}");
         assert!(some.pools.iter().all(|pool| pool.point.rate <= pool.most));
     }
-    let verdict = plan_serving(&question("dgx-h100", Some(1e5)), false, &|_, _| ());
+    let verdict = plan_serving(&question("dgx-h100", Some(1e5)), false, None, &|_, _| ());
     let most = verdict.most.unwrap();
     assert!(verdict.pools.is_empty() && most > 50.0 && most < 1000.0, "{most}");
+}
+
+#[test]
+fn what_the_time_limit_leaves_is_not_proved() {
+    let verdict = plan_serving(&question("dgx-h100", Some(20.0)), false, Some(Seconds::ZERO), &|_, _| ());
+    assert!(verdict.pools.is_empty() && !verdict.proved && verdict.most.is_none());
+    assert!(verdict.tried.iter().all(|tried| tried.outcome == TriedOutcome::NotTried));
 }
 
 /// Prefill and decode one after the other, with each request's own first token, against pools that are sized apart.
@@ -182,7 +189,7 @@ fn pools_apart_keep_the_limits_together() {
     let mut question = question("dgx-h100", Some(40.0));
     question.apart = true;
     question.limits.tpot = Seconds::new(0.009);
-    let verdict = plan_serving(&question, false, &|_, _| ());
+    let verdict = plan_serving(&question, false, None, &|_, _| ());
     let best = |role: Role| {
         let of = |tried: &trainwright_planner::serving::Tried| match &tried.outcome {
             TriedOutcome::Kept(capacity) if tried.option.role == role && tried.option.plan.gpus() == 1 => {

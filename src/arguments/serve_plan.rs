@@ -61,6 +61,9 @@ pub struct ServePlanArguments {
     /// US dollars for a GPU and hour [default: the catalog's list price of the node, or of its GPU]
     #[arg(long, value_name = "USD", value_parser = price)]
     pub price: Option<f64>,
+    /// Try no other option after this time; the answer then depends on the machine's speed
+    #[arg(long, value_name = "SECONDS", value_parser = super::seconds, allow_negative_numbers = true)]
+    pub time_limit: Option<f64>,
     /// Print the commands that start an instance of each pool with its engine (vLLM, SGLang or TensorRT-LLM)
     #[arg(long)]
     pub commands: bool,

@@ -8,6 +8,7 @@ use crate::{inputs, output};
 use trainwright_formats::serving_commands::{Command, Duty, Instance, NotExpressible, engines};
 use trainwright_pictures::plot::{chart_png, chart_svg};
 use trainwright_planner::serving::{Kind, Pool, Role, plan_serving};
+use trainwright_spec::units::Seconds;
 
 /// Runs the command.
 ///
@@ -23,7 +24,9 @@ pub fn run(arguments: &ServePlanArguments) -> Result<Outcome, CliError> {
     }
     let draws = arguments.svg.is_some() || arguments.png.is_some();
     let bar = Bar::new();
-    let verdict = plan_serving(&question, draws, &|done, all| bar.show("options", done, all));
+    let verdict = plan_serving(&question, draws, arguments.time_limit.map(Seconds::new), &|done, all| {
+        bar.show("options", done, all)
+    });
     drop(bar);
     let commands = match arguments.commands {
         true => commands(arguments, &question.kinds, &verdict.pools)?,

@@ -64,13 +64,20 @@ impl Answer<'_> {
     fn nothing(&self) -> String {
         match (self.verdict.most, self.question.rate) {
             (Some(most), Some(rate)) => {
-                format!(
-                    "The nodes do not keep {rate} requests/s within the limits: {} at most.\n\n",
-                    digits(most)
-                )
+                let what = match self.not_tried() {
+                    0 => "The nodes do not keep",
+                    _ => "No mix was found in time that keeps",
+                };
+                format!("{what} {rate} requests/s within the limits: {} at most.\n\n", digits(most))
             }
+            _ if self.not_tried() > 0 => "No instance was found in time.\n\n".into(),
             _ => "No instance keeps the limits, not even for a request that is almost alone.\n\n".into(),
         }
+    }
+
+    /// Options that the time limit left.
+    fn not_tried(&self) -> usize {
+        self.verdict.tried.iter().filter(|tried| tried.outcome == TriedOutcome::NotTried).count()
     }
 
     fn gpus(&self) -> usize {
@@ -99,12 +106,17 @@ impl Answer<'_> {
             trainwright_planner::serving::Objective::Gpus => "needs fewer GPUs",
             trainwright_planner::serving::Objective::Cost => "costs less",
         };
-        let proof = match verdict.proved {
-            true => format!(
-                "No mix of the {} options that were tried {what}: proved by integer program over their simulated rates.",
-                verdict.tried.len()
+        let all = verdict.tried.len();
+        let proof = match (verdict.proved, self.not_tried()) {
+            (true, _) => format!(
+                "No mix of the {all} options that were tried {what}: proved by integer program over their simulated rates."
             ),
-            false => format!("It is not proved that no mix of the {} options {what}.", verdict.tried.len()),
+            (false, 0) => format!("It is not proved that no mix of the {all} options {what}."),
+            (false, left) => {
+                format!(
+                    "It is not proved that no mix {what}: {left} of {all} options were not tried in time."
+                )
+            }
         };
         let serve = if gpus == 1 { "GPU serves" } else { "GPUs serve" };
         let mut text = format!("{gpus} {serve} {} requests/s. {proof}\n\n", digits(verdict.rate));
@@ -186,7 +198,9 @@ impl Answer<'_> {
         let mut best: Vec<&Tried> = Vec::new();
         for tried in &self.verdict.tried {
             match best.iter_mut().find(|other| alike(&other.option, &tried.option)) {
-                Some(other) if kept(tried) > kept(other) => *other = tried,
+                Some(other) if kept(tried) > kept(other) || other.outcome == TriedOutcome::NotTried => {
+                    *other = tried
+                }
                 Some(_) => {}
                 None => best.push(tried),
             }
@@ -199,7 +213,11 @@ impl Answer<'_> {
                 _ => None,
             })
             .collect();
-        best.retain(|tried| !matches!(tried.outcome, TriedOutcome::Fewer(..) | TriedOutcome::DoesNotFit(_)));
+        let not_tried = best.iter().filter(|tried| tried.outcome == TriedOutcome::NotTried).count();
+        let has_row = |outcome: &TriedOutcome| {
+            !matches!(outcome, TriedOutcome::Fewer(..) | TriedOutcome::DoesNotFit(_) | TriedOutcome::NotTried)
+        };
+        best.retain(|tried| has_row(&tried.outcome));
         let kinds = &self.question.kinds;
         let percentile = self.percentile();
         let mut text = format!(
@@ -227,6 +245,9 @@ impl Answer<'_> {
         }
         if beaten > 0 {
             left_out.push(format!("{beaten} that keep less than smaller instances on as many GPUs"));
+        }
+        if not_tried > 0 {
+            left_out.push(format!("{not_tried} that were not tried in time"));
         }
         if !left_out.is_empty() {
             text += &format!("Layouts left out: {}.\n", left_out.join(", "));
@@ -311,7 +332,9 @@ impl Answer<'_> {
                 }),
                 TriedOutcome::Fewer(at, _) => json!({ "fewer_than": point(at) }),
                 TriedOutcome::Never(at, _) => json!({ "never": point(at) }),
-                TriedOutcome::DoesNotFit(_) | TriedOutcome::Impossible(_) => Value::Null,
+                TriedOutcome::DoesNotFit(_) | TriedOutcome::Impossible(_) | TriedOutcome::NotTried => {
+                    Value::Null
+                }
             };
             json!({ "option": self.option(&tried.option), "outcome": outcome, "why": why(tried) })
         };
@@ -391,6 +414,7 @@ fn why(tried: &Tried) -> String {
             format!("does not fit: weights take {:.1} GiB of a GPU", weights.as_gib())
         }
         TriedOutcome::Impossible(reason) => reason.clone(),
+        TriedOutcome::NotTried => "not tried: the time limit came first".into(),
     }
 }
 

@@ -114,6 +114,20 @@ fn what_cannot_be_served_is_an_answer_and_what_makes_no_sense_an_error() {
 }
 
 #[test]
+fn a_time_limit_that_leaves_options_says_so() {
+    let folder = Folder::new();
+    let line = "serve-plan --model llama-3-8b --cluster dgx-h100 --rate 20 --time-limit 0";
+    let ran = folder.run(line);
+    assert_eq!(ran.code, 3);
+    assert!(ran.stdout.contains("No instance was found in time."), "{}", ran.stdout);
+    assert!(ran.stdout.contains("Layouts left out: 4 that were not tried in time."), "{}", ran.stdout);
+    let ran = folder.run(&format!("{line} --json"));
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.code, &answer["proved"]), (3, &Value::Bool(false)));
+    assert_eq!(answer["options"][0]["why"], "not tried: the time limit came first");
+}
+
+#[test]
 fn the_picture_has_a_curve_for_each_layout() {
     let folder = Folder::new();
     let ran = folder.run(&format!("{QUESTION} --rate 50 --svg front.svg"));

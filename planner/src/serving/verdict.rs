@@ -5,8 +5,9 @@ use super::options::{Role, ServingOption, memory_alone, options};
 use super::pools::{Mix, OptionOfPool, best_mix};
 use super::{Objective, ServingQuestion};
 use rayon::prelude::*;
+use std::time::Instant;
 use trainwright_sim::serving::ServingError;
-use trainwright_spec::units::Bytes;
+use trainwright_spec::units::{Bytes, Seconds};
 
 /// Instances of one option.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +44,8 @@ pub enum TriedOutcome {
     DoesNotFit(Bytes),
     /// The GPU lacks something.
     Impossible(String),
+    /// The time limit came first.
+    NotTried,
 }
 
 /// The answer.
@@ -60,20 +63,26 @@ pub struct ServingVerdict {
     pub tried: Vec<Tried>,
 }
 
-/// Answers a question. With `every_rate` the rates of all options are found, also of those that smaller instances beat. `progress`
-/// hears how many options of how many are done.
+/// Answers a question. With `every_rate` the rates of all options are found, also of those that smaller instances beat. After `limit`
+/// no other option is tried. `progress` hears how many options of how many are done.
 pub fn plan_serving(
     question: &ServingQuestion,
     every_rate: bool,
+    limit: Option<Seconds>,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> ServingVerdict {
     let options = options(question);
+    let begun = Instant::now();
+    let is_over = || limit.is_some_and(|limit| begun.elapsed().as_secs_f64() >= limit.get());
     let mut tried: Vec<Tried> = Vec::with_capacity(options.len());
     for size in options.chunk_by(|one, other| one.plan.gpus() == other.plan.gpus()) {
         let outcomes: Vec<TriedOutcome> = size
             .par_iter()
-            .map(|option| {
-                attempt(question, option, (!every_rate).then(|| beaten_at(option, &tried)).flatten())
+            .map(|option| match is_over() {
+                true => TriedOutcome::NotTried,
+                false => {
+                    attempt(question, option, (!every_rate).then(|| beaten_at(option, &tried)).flatten())
+                }
             })
             .collect();
         let done =
@@ -96,12 +105,13 @@ pub fn plan_serving(
         (None, Some(_)) => best_mix(&columns, &gpus, None).map(|mix| mix.rate),
         _ => None,
     };
+    let all_tried = tried.iter().all(|tried| tried.outcome != TriedOutcome::NotTried);
     let Some(mix) = mix else {
-        return ServingVerdict { pools: Vec::new(), rate: 0.0, proved: true, most, tried };
+        return ServingVerdict { pools: Vec::new(), rate: 0.0, proved: all_tried, most, tried };
     };
     let rate = question.rate.unwrap_or(mix.rate);
     let pools = pools(question, &kept, &columns, &mix, rate);
-    ServingVerdict { pools, rate, proved: mix.proved, most, tried }
+    ServingVerdict { pools, rate, proved: mix.proved && all_tried, most, tried }
 }
 
 /// The rate that smaller instances of the same kind and role keep on the option's GPUs; `None` if none do. An option that does not

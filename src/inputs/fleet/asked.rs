@@ -200,7 +200,7 @@ impl Asked {
             }
             (Self::Serving(asked), _, _) => {
                 let question = serving::question(asked, std::slice::from_ref(cluster));
-                let verdict = plan_serving(&question.map_err(|error| error.line())?, false, &|_, _| {});
+                let verdict = plan_serving(&question.map_err(|error| error.line())?, false, None, &|_, _| {});
                 let of = |pool: &Pool| pool.instances * pool.option.plan.gpus();
                 let needed: usize = verdict.pools.iter().map(of).sum();
                 if needed == 0 {
@@ -261,6 +261,9 @@ fn of_key(path: &str, job: &NamedJob, error: CliError) -> CliError {
             Some(key) => bad(path, job, key, source),
             None => bad(path, job, key_of_list(job), error),
         },
+        CliError::Reading { argument: Some(argument), .. } => {
+            bad(path, job, key(argument).unwrap_or(key_of_list(job)), error.line())
+        }
         CliError::Usage(usage) => {
             let argument = match usage.get(ContextKind::InvalidArg) {
                 Some(ContextValue::String(argument)) => argument.split([' ', '=']).next(),
