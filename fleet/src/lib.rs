@@ -5,7 +5,7 @@
 //!                                                                                 │
 //!    heuristics ─► improve ─► order_search ─► program (integer program)  ◄────────┘
 //!        │            │            │              │     bound: what no schedule is below
-//!        └────────────┴────────────┴──────────────┴───► Schedule ─► check, uncertain
+//!        └────────────┴────────────┴──────────────┴───► Schedule ─► moves (if jobs may) ─► check, uncertain
 //! ```
 //!
 //! ```

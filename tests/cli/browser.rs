@@ -4,7 +4,7 @@
 use crate::{Folder, small_plan};
 use std::process::Command;
 
-const NAMES: [&str; 2] = ["chromium", "chromium-browser"];
+const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 /// Runs Chromium on a file of the folder, and its script for up to 10 s of the page's time however busy the machine is; `None`
 /// if it is not there.
@@ -18,38 +18,33 @@ fn chromium(folder: &Folder, arguments: &[&str], file: &str) -> Option<String> {
     ran.filter(|ran| ran.status.success()).map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// A page that shows another one in a frame of 400 pixels and says, in its title, how wide that one's content is and which
-/// colours its text has.
-const NARROW: &str =
-    "<!DOCTYPE html><title></title><iframe src=page.html width=400 height=2000 style='border:0'></iframe>
-<script>
-document.querySelector('iframe').onload = (event) => {
-  const inner = event.target.contentDocument, style = event.target.contentWindow.getComputedStyle(inner.body);
-  document.title = `${inner.documentElement.scrollWidth} | ${style.backgroundColor} | ${style.color}`;
-};
+/// A page that shows another one in a frame of `WIDTH` pixels and says, in its title, what `look.js` finds in it.
+const VIEW: &str = "<!DOCTYPE html><title></title><iframe src=page.html width=WIDTH height=2000 style='border:0'></iframe><script>
+LOOK
+const frame = document.querySelector('iframe');
+frame.onload = () => setTimeout(() => {
+  const inner = frame.contentWindow;
+  const scheme = inner.matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
+  document.title = [scheme, ...look(inner)].join(' | ');
+}, 500);
 </script>";
 
-/// Red, green and blue of `rgb(1, 2, 3)`, in the mean.
-fn brightness(colour: &str) -> f64 {
-    let numbers = colour.trim().trim_start_matches("rgb(").trim_end_matches(')').split(',');
-    numbers.map(|number| number.trim().parse::<f64>().unwrap()).sum::<f64>() / 3.0
-}
-
-/// Content stays within a narrow window, and text is dark on light or light on dark as the reader's system is set.
-fn check_narrow(folder: &Folder, command: &str) {
-    folder.write("narrow.html", NARROW);
+/// Content stays within wide and narrow windows, text stands out, and something is drawn, as light and as dark as the reader's
+/// system is set.
+fn check_views(folder: &Folder, command: &str) {
     // Without more, Chromium takes the system to be light.
-    for (dark, setting) in [(true, "--blink-settings=preferredColorScheme=0"), (false, "--no-first-run")] {
+    let schemes = [("dark", "--blink-settings=preferredColorScheme=0"), ("light", "--no-first-run")];
+    for (width, (scheme, setting)) in
+        ["400", "1280"].into_iter().flat_map(|width| schemes.map(|of| (width, of)))
+    {
+        folder.write("view.html", &VIEW.replace("WIDTH", width).replace("LOOK", include_str!("look.js")));
         let arguments = ["--dump-dom", "--allow-file-access-from-files", setting];
-        let shown = chromium(folder, &arguments, "narrow.html").unwrap();
-        let title = shown.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next());
-        let [width, paper, ink] = title.unwrap().split(" | ").collect::<Vec<_>>()[..] else {
-            panic!("{command}: {title:?}")
+        let title = |shown: String| {
+            let rest = shown.split_once("<title>")?.1.to_string();
+            rest.split_once("</title>").map(|(title, _)| title.to_string()).filter(|title| !title.is_empty())
         };
-        assert!(width.parse::<usize>().unwrap() <= 400, "{command}: {width} pixels wide");
-        let (paper, ink) = (brightness(paper), brightness(ink));
-        let apart = if dark { ink - paper } else { paper - ink };
-        assert!(apart > 150.0, "{command}: text {ink} on {paper}, dark: {dark}");
+        let mut titles = (0..5).filter_map(|_| chromium(folder, &arguments, "view.html").and_then(title));
+        assert_eq!(titles.next().as_deref(), Some(scheme), "{command}, {width} pixels");
     }
 }
 
@@ -89,11 +84,22 @@ fn reports_open_in_a_browser() {
         for part in parts {
             assert!(shown.contains(part), "{command}: {part}");
         }
-        check_narrow(&folder, command);
+        check_views(&folder, command);
         // A picture of the page is more than white.
         let picture = format!("--screenshot={}", folder.path("page.png").display());
         chromium(&folder, &[&picture], "page.html").unwrap();
         let size = std::fs::metadata(folder.path("page.png")).unwrap().len();
         assert!(size > 30_000, "{command}: a screenshot of {size} bytes");
+    }
+    folder.write("jobs.toml", crate::fleet::JOBS);
+    let question = "--model gpt2 --cluster dgx-a100 --seq 1024 --global-batch 16";
+    for command in [
+        &format!("plan {question}"),
+        &format!("what-if {question} --vary global-batch=16,32,64"),
+        "fleet jobs.toml --cluster dgx-a100 --preempt",
+    ] {
+        let ran = folder.run(&format!("{command} --report page.html --quiet"));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+        check_views(&folder, command);
     }
 }
