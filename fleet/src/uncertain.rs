@@ -1,12 +1,12 @@
 //! How long a schedule takes when durations differ from their forecasts.
 //!
 //! Each sample draws a duration for every job out of its choice's equally likely ones; jobs keep their order, choices and nodes, and
-//! begin as early as these allow. Draws are a Latin hypercube with a fixed seed: in the samples of a job every likely duration has
+//! begin as early as these allow; so do the parts of a job that moves. Draws are a Latin hypercube with a fixed seed: in the samples of a job every likely duration has
 //! the same share. Jobs of one group share their draw: forecasts of one model with one software are wrong together.
 
-use crate::instance::Instance;
+use crate::instance::{Choice, FleetJob, Instance};
 use crate::list::{Sequence, place};
-use crate::schedule::Schedule;
+use crate::schedule::{Placed, Schedule};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
@@ -17,6 +17,11 @@ pub const SAMPLES: usize = 1_000;
 ///
 /// `groups` has the group of each job.
 pub fn makespans(instance: &Instance, schedule: &Schedule, groups: &[usize]) -> Vec<u64> {
+    if schedule.placed.len() > instance.jobs.len() {
+        let of_parts: Vec<usize> = schedule.placed.iter().map(|entry| groups[entry.job]).collect();
+        let (instance, schedule) = parts(instance, schedule);
+        return makespans(&instance, &schedule, &of_parts);
+    }
     let mut random = ChaCha8Rng::seed_from_u64(0);
     let count = groups.iter().max().map_or(0, |last| last + 1);
     let strata: Vec<Vec<usize>> = (0..count)
@@ -46,6 +51,25 @@ pub fn makespans(instance: &Instance, schedule: &Schedule, groups: &[usize]) -> 
         .collect();
     all.sort_unstable();
     all
+}
+
+/// The entries of a schedule as jobs of their own, each after the one before it of the same job.
+fn parts(instance: &Instance, schedule: &Schedule) -> (Instance, Schedule) {
+    let last = |job: usize| schedule.placed.iter().rposition(|entry| entry.job == job);
+    let part = |(index, entry): (usize, &Placed)| {
+        let of = &instance.jobs[entry.job];
+        let is_first = index == 0 || schedule.placed[index - 1].job != entry.job;
+        let after = match is_first {
+            true => of.after.iter().filter_map(|before| last(*before)).collect(),
+            false => vec![index - 1],
+        };
+        let choice = Choice { duration: entry.end - entry.start, ..entry.choice_of(instance).clone() };
+        FleetJob { choices: vec![choice], after, ..of.clone() }
+    };
+    let jobs = schedule.placed.iter().enumerate().map(part).collect();
+    let placed = |(job, entry): (usize, &Placed)| Placed { job, choice: 0, ..entry.clone() };
+    let placed = schedule.placed.iter().enumerate().map(placed).collect();
+    (Instance { jobs, ..instance.emptied() }, Schedule { placed })
 }
 
 /// The makespan that this fraction of the samples stays below.

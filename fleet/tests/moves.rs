@@ -7,6 +7,7 @@ use trainwright_fleet::check::check;
 use trainwright_fleet::instance::{Choice, FleetJob, Instance, NodeKind};
 use trainwright_fleet::moves::{solve_with_moves, with_moves};
 use trainwright_fleet::objective::Objective;
+use trainwright_fleet::uncertain::makespans;
 use trainwright_fleet::{Effort, solve};
 
 /// A job on so many GPUs for so many seconds.
@@ -52,6 +53,11 @@ fn moves_by_hand() {
     assert_eq!(runs, [(0, 0, 20), (0, 30, 115), (1, 20, 30)]);
     assert_eq!((answer.score.value(), answer.heuristics[0].score.value()), (415.0, 430.0));
     assert_eq!(answer.schedule.cost(&one), 115.0);
+    // If a takes a fifth more or less, so do both of its parts: 24, b, and 102 s; 16 s, waiting for b, and 68 s.
+    let mut spread = one.clone();
+    spread.jobs[0].choices[0].spread = vec![0.8, 1.2];
+    let samples = makespans(&spread, &answer.schedule, &[0, 1]);
+    assert_eq!([samples[0], samples[999]], [98, 136]);
     // A restart that costs more than it brings, and a job that may not stop.
     for restart in [Some(21), None] {
         let answer = solve_with_moves(&urgent(restart), Objective::Completion, Effort::default()).unwrap();

@@ -39,11 +39,7 @@ pub fn run(arguments: &FleetArguments) -> Result<Outcome, CliError> {
     if let Err(fault) = check(&fleet.instance, &answer.schedule) {
         panic!("a schedule breaks a rule: {fault}");
     }
-    // What jobs do that move depends on how long others take.
-    let samples = match answer.schedule.placed.len() > fleet.instance.jobs.len() {
-        true => Vec::new(),
-        false => makespans(&fleet.instance, &answer.schedule, &fleet.groups),
-    };
+    let samples = makespans(&fleet.instance, &answer.schedule, &fleet.groups);
     let changes = match arguments.what_if {
         true => changes(&fleet.instance, &answer, arguments, effort),
         false => Vec::new(),

@@ -21,7 +21,7 @@ pub struct Page<'a> {
     pub objective: Objective,
     /// The answer.
     pub answer: &'a Answer,
-    /// Makespans of samples, ascending; empty where jobs move.
+    /// Makespans of samples, ascending.
     pub samples: &'a [u64],
     /// Answers to changes.
     pub changes: &'a [Change],

@@ -72,6 +72,7 @@ const ANSWERS: &[(i32, &str)] = &[
     (0, "fleet measured.toml --cluster dgx-a100:2 --objective deadlines --price 2"),
     (0, "fleet measured.toml --cluster dgx-a100:2 --observed log.csv"),
     (0, "fleet users.toml --cluster dgx-a100:3"),
+    (0, "fleet preempted.toml --cluster rtx-4090 --objective completion --preempt"),
     (0, "fleet-online of_users.csv --throughputs speeds.csv --nodes dgx-a100:2x8 --quota ann:8"),
     (0, "fleet-online arrivals.csv --throughputs speeds.csv --nodes dgx-a100:2x8"),
     (0, "fleet-run fleet.toml --out fleet --profile machine"),
@@ -112,6 +113,8 @@ fn prepared() -> Folder {
     folder.write("jobs.toml", crate::fleet::JOBS);
     folder.write("measured.toml", crate::fleet::MEASURED);
     folder.write("users.toml", crate::fleet::OF_USERS);
+    folder.write("preempted.toml", crate::fleet::PREEMPTED);
+    folder.write("one.csv", crate::fleet::ONE);
     folder.write("of_users.csv", crate::fleet_online::OF_USERS);
     folder.write("speeds.csv", crate::fleet::SPEEDS);
     folder.write("log.csv", crate::fleet::LOG);

@@ -887,6 +887,7 @@ class FleetAnswer_jobs(Record):
     weight: float
     cost_usd: float
     user: None | str  # not always there
+    is_last: bool  # not always there
 
 class FleetAnswer_heuristics_schedule(Record):
     makespan_s: int
@@ -915,6 +916,11 @@ class FleetAnswer_users(Record):
     most_gpus_at_a_time: int
     mean_completion_s: float
 
+class FleetAnswer_without_deadlines(Record):
+    job: str
+    value: float
+    bound: float
+
 class FleetAnswer(Answer):
     cluster: str
     gpus: int
@@ -933,6 +939,8 @@ class FleetAnswer(Answer):
     heuristics: list[FleetAnswer_heuristics]
     other_nodes: list[FleetAnswer_other_nodes]
     users: list[FleetAnswer_users]  # not always there
+    may_move: bool  # not always there
+    without_deadlines: list[FleetAnswer_without_deadlines]  # not always there
 
 class FleetOnlineAnswer_policies_jobs(Record):
     job: str
@@ -1397,6 +1405,7 @@ def serve_plan(
     apart: bool | None = ...,
     least: Literal['gpus', 'cost'] | None = ...,
     price: _One | None = ...,
+    time_limit: _One | None = ...,
     commands: bool | None = ...,
     checkpoint: _One | None = ...,
     svg: _One | None = ...,
@@ -1415,12 +1424,14 @@ def fleet(
     any_nodes: bool | None = ...,
     price: _One | None = ...,
     calibration: _One | None = ...,
+    preempt: bool | None = ...,
     observed: _One | None = ...,
     restart: _One | None = ...,
     what_if: bool | None = ...,
     out: _One | None = ...,
     svg: _One | None = ...,
     png: _One | None = ...,
+    report: _One | None = ...,
     threads: int | None = None,
     progress: _Progress = None,
 ) -> FleetAnswer: ...
@@ -1430,7 +1441,7 @@ def fleet_online(
     throughputs: _One,
     nodes: _Several | None = ...,
     cluster: _One | None = ...,
-    policy: Literal['all', 'fifo', 'backfill', 'tiresias', 'gavel-max-min', 'gavel-makespan', 'gavel-finish-time', 'optimus', 'pollux', 'sia', 'trainwright'] | None = ...,
+    policy: Literal['all', 'fifo', 'backfill', 'tiresias', 'gavel-max-min', 'gavel-makespan', 'gavel-finish-time', 'optimus', 'pollux', 'sia', 'trainwright', 'trainwright-makespan'] | None = ...,
     quota: _Several | None = ...,
     round: _One | None = ...,
     restart: _One | None = ...,

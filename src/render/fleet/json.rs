@@ -60,7 +60,6 @@ impl Page<'_> {
                 }
             }
         }
-        let sampled = |part: f64| (!self.samples.is_empty()).then(|| quantile(self.samples, part));
         json!({
             "cluster": self.fleet.cluster.name,
             "gpus": instance.gpus(),
@@ -73,8 +72,8 @@ impl Page<'_> {
             "no_schedule_keeps_deadlines": answer.keeps_none,
             "schedule": of(schedule),
             "may_move": self.may_move,
-            "makespan_p50_s": sampled(0.5),
-            "makespan_p90_s": sampled(0.9),
+            "makespan_p50_s": quantile(self.samples, 0.5),
+            "makespan_p90_s": quantile(self.samples, 0.9),
             "critical": self.critical(),
             "users": self.users().iter().map(|of| json!({
                 "user": of.user.name,
