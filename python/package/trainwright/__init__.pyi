@@ -870,7 +870,7 @@ class FleetAnswer_schedule(Record):
     mean_completion_s: float
     weighted_completion_s: float
     utilisation: float
-    cost_usd: float
+    cost_usd: float | None
     energy_j: float
     missed_deadlines: int
 
@@ -885,7 +885,7 @@ class FleetAnswer_jobs(Record):
     end_s: int
     deadline_s: int | None
     weight: float
-    cost_usd: float
+    cost_usd: float | None
     user: None | str  # not always there
     is_last: bool  # not always there
 
@@ -894,7 +894,7 @@ class FleetAnswer_heuristics_schedule(Record):
     mean_completion_s: float
     weighted_completion_s: float
     utilisation: float
-    cost_usd: float
+    cost_usd: float | None
     energy_j: float
     missed_deadlines: int
 
