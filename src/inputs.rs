@@ -60,8 +60,8 @@ pub fn question(
     risk: &RiskArguments,
 ) -> Result<Question, CliError> {
     let question = unchecked(arguments, pins, risk)?;
-    check(&question)?;
     check_axes(&question)?;
+    check(&question)?;
     calibrated(question, arguments)
 }
 

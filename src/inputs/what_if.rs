@@ -79,8 +79,8 @@ fn base(arguments: &WhatIfArguments) -> Result<Base, CliError> {
     let question = unchecked(given, &arguments.pins, &arguments.risk)?;
     // An input that does not suit the rest may be a varied one: then the points say so.
     if arguments.vary.is_empty() && arguments.asked == Asked::Sweep {
-        check(&question)?;
         check_axes(&question)?;
+        check(&question)?;
     }
     Ok(Base::Question(Box::new(question)))
 }
