@@ -72,6 +72,7 @@ const ANSWERS: &[(i32, &str)] = &[
     (0, "fleet measured.toml --cluster dgx-a100:2 --objective deadlines --price 2"),
     (0, "fleet measured.toml --cluster dgx-a100:2 --observed log.csv"),
     (0, "fleet users.toml --cluster dgx-a100:3"),
+    (0, "fleet measured.toml --cluster alps-gh200:2"),
     (0, "fleet preempted.toml --cluster rtx-4090 --objective completion --preempt"),
     (0, "fleet-online of_users.csv --throughputs speeds.csv --nodes dgx-a100:2x8 --quota ann:8"),
     (0, "fleet-online arrivals.csv --throughputs speeds.csv --nodes dgx-a100:2x8"),

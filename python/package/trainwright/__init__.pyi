@@ -871,7 +871,7 @@ class FleetAnswer_schedule(Record):
     weighted_completion_s: float
     utilisation: float
     cost_usd: float | None
-    energy_j: float
+    energy_j: float | None
     missed_deadlines: int
 
 class FleetAnswer_jobs(Record):
@@ -895,7 +895,7 @@ class FleetAnswer_heuristics_schedule(Record):
     weighted_completion_s: float
     utilisation: float
     cost_usd: float | None
-    energy_j: float
+    energy_j: float | None
     missed_deadlines: int
 
 class FleetAnswer_heuristics(Record):
