@@ -34,7 +34,8 @@ pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 pub use optimizer::OptimizerArguments;
 pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, TraceArguments};
 pub use reports::{
-    CompareArguments, CompletionsArguments, DoctorArguments, GoodputArguments, ManArguments, SchemaArguments,
+    CompareArguments, CompletionsArguments, DoctorArguments, GoodputArguments, ManArguments, RELIABILITY,
+    SchemaArguments,
 };
 pub use rl::{RlArguments, RlMode};
 pub use serve::ServeArguments;

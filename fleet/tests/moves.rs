@@ -10,7 +10,7 @@ use trainwright_fleet::objective::Objective;
 use trainwright_fleet::uncertain::makespans;
 use trainwright_fleet::{Effort, solve};
 
-/// A job on so many GPUs for so many seconds.
+/// A job with its choices: GPUs, and seconds on them.
 fn job(name: &str, choices: &[(usize, u64)], release: u64, weight: f64, restart: Option<u64>) -> FleetJob {
     let choice = |(gpus, duration): &(usize, u64)| Choice {
         kind: 0,

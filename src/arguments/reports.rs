@@ -26,6 +26,9 @@ pub struct CompareArguments {
     pub report: Option<String>,
 }
 
+/// How often what fails, and where checkpoints go, if nothing is said.
+pub const RELIABILITY: &str = "llama-3";
+
 /// Arguments of `goodput`.
 #[derive(Debug, Args)]
 pub struct GoodputArguments {
@@ -34,7 +37,7 @@ pub struct GoodputArguments {
     #[command(flatten)]
     pub calibration: CalibrationArgument,
     /// How often what fails (see `show reliabilities`)
-    #[arg(long, default_value = "llama-3", value_parser = reliabilities())]
+    #[arg(long, default_value = RELIABILITY, value_parser = reliabilities())]
     pub reliability: String,
     /// How long it takes to train so many tokens, such as 15T
     #[arg(long, value_name = "TOKENS", value_parser = amount)]

@@ -2,8 +2,8 @@
 
 mod asked;
 
-use self::asked::{Asked, Way};
-use crate::arguments::FleetArguments;
+use self::asked::{Asked, Way, key_of_list};
+use crate::arguments::{FleetArguments, RELIABILITY};
 use crate::error::CliError;
 use crate::inputs;
 use crate::progress::Bar;
@@ -22,8 +22,6 @@ use trainwright_whatif::price::list_price;
 
 /// Seconds in which a job's processes start: assumed.
 const START: u64 = 120;
-/// Whose storage takes checkpoints, as `goodput` has it if nothing is said.
-const RELIABILITY: &str = "llama-3";
 
 /// What is to be scheduled, with what belongs to it.
 pub struct Fleet {
@@ -165,8 +163,7 @@ fn measured(
     within: &dyn Fn(usize) -> bool,
 ) -> Result<Vec<Choice>, CliError> {
     if job.row.rl.is_some() || job.row.serve.is_some() {
-        let key = if job.row.rl.is_some() { "rl" } else { "serve" };
-        return Err(bad(path, job, key, "with `throughputs` jobs have a profile and steps"));
+        return Err(bad(path, job, key_of_list(job), "with `throughputs` jobs have a profile and steps"));
     }
     let Some(profile) = &job.row.profile else {
         return Err(bad(path, job, "profile", "it is missing; with `throughputs` every job names one"));
@@ -298,8 +295,6 @@ pub fn question(
 ) -> Result<Question, CliError> {
     let asked = Asked::of(path, job, &asked::arguments(job, calibration))?;
     let question = asked.check(path, job, cluster)?;
-    question.ok_or_else(|| {
-        let key = if job.row.rl.is_some() { "rl" } else { "serve" };
-        bad(path, job, key, "trainings alone are carried out on this machine")
-    })
+    question
+        .ok_or_else(|| bad(path, job, key_of_list(job), "trainings alone are carried out on this machine"))
 }

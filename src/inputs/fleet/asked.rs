@@ -241,7 +241,7 @@ fn argument_of(key: &str) -> String {
 }
 
 /// The key that has more arguments of the job.
-fn key_of_list(job: &NamedJob) -> &'static str {
+pub fn key_of_list(job: &NamedJob) -> &'static str {
     match (&job.row.rl, &job.row.serve) {
         (Some(_), _) => "rl",
         (_, Some(_)) => "serve",

@@ -5,7 +5,8 @@
 //! sections, each a heading over words, a table, bars, a picture, a timeline, or jobs on GPUs over time
 //! ```
 //!
-//! A timeline's spans and memory stand in the page as JSON, and `html/timeline.js` draws them; so do jobs for `html/gantt.js`. The same sections always give
+//! A timeline's spans and memory stand in the page as JSON, and `html/timeline.js` draws them; so do jobs for `html/gantt.js`.
+//! `html/zoom.js` is of both. The same sections always give
 //! the same text.
 
 mod bars;
@@ -89,8 +90,8 @@ pub fn page(title: &str, sections: &[Section]) -> String {
 
 /// The scripts of pages, between their tags.
 const TABLES: &str = include_str!("html/tables.js");
-const TIMELINE: &str = include_str!("html/timeline.js");
-const GANTT: &str = include_str!("html/gantt.js");
+const TIMELINE: &str = concat!(include_str!("html/zoom.js"), include_str!("html/timeline.js"));
+const GANTT: &str = concat!(include_str!("html/zoom.js"), include_str!("html/gantt.js"));
 
 /// What a browser lets the page do: run these scripts, known by their hashes, and nothing else; load nothing.
 fn policy() -> String {

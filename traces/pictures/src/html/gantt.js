@@ -1,8 +1,6 @@
-"use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const canvas = document.getElementById("jobs");
-  const tip = document.getElementById("tip");
   const LEFT = 8 + 7 * Math.max(...data.nodes.map(([name]) => name.length)), TOP = 22, GAP = 5;
   const gpus = data.nodes.reduce((sum, [, count]) => sum + count, 0);
   const PITCH = Math.min(18, Math.max(3, 640 / gpus));
@@ -17,11 +15,11 @@
     height += count * PITCH + GAP;
     return top;
   });
-  const view = { from: 0, to: data.until };
-  const width = () => canvas.clientWidth;
-  const x = (time) => LEFT + ((time - view.from) / (view.to - view.from)) * (width() - LEFT);
-  const timeAt = (px) => view.from + ((px - LEFT) / (width() - LEFT)) * (view.to - view.from);
   const words = (time) => `${+time.toPrecision(4)} ${data.unit}`;
+
+  const { view, width, x, timeAt, redraw, prepare, clip } = zoomable({
+    canvases: [canvas], until: data.until, least: data.until * 1e-6, left: LEFT, words, draw, tip: (_, px, py) => what(px, py),
+  });
 
   function ticks(pen) {
     const rough = (view.to - view.from) / 8, power = 10 ** Math.floor(Math.log10(rough));
@@ -37,20 +35,9 @@
   }
 
   function draw() {
-    const ratio = window.devicePixelRatio || 1;
-    canvas.style.height = `${height}px`;
-    canvas.width = Math.round(width() * ratio);
-    canvas.height = Math.round(height * ratio);
-    const pen = canvas.getContext("2d");
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.clearRect(0, 0, width(), height);
-    pen.font = "11px system-ui, Arial, sans-serif";
-    pen.textBaseline = "middle";
+    const pen = prepare(canvas, height);
     ticks(pen);
-    pen.save();
-    pen.beginPath();
-    pen.rect(LEFT, 0, width() - LEFT, height);
-    pen.clip();
+    clip(pen, height);
     for (const box of data.boxes) {
       if (box.to < view.from || box.from > view.to) continue;
       const left = x(box.from), size = Math.max(0.5, x(box.to) - left);
@@ -71,28 +58,6 @@
     pen.textAlign = "right";
     pen.fillStyle = colour("var(--ink)");
     data.nodes.forEach(([name, count], node) => pen.fillText(name, LEFT - 6, tops[node] + (count * PITCH) / 2));
-    document.getElementById("window").textContent = `${words(view.from)} to ${words(view.to)} of ${words(data.until)}`;
-  }
-
-  let waiting = false;
-  function redraw() {
-    if (waiting) return;
-    waiting = true;
-    requestAnimationFrame(() => {
-      waiting = false;
-      draw();
-    });
-  }
-
-  function show(from, to) {
-    const range = Math.min(Math.max(to - from, data.until * 1e-6), data.until);
-    view.from = Math.min(Math.max(from, 0), data.until - range);
-    view.to = view.from + range;
-    redraw();
-  }
-
-  function zoom(factor, at) {
-    show(at - (at - view.from) / factor, at + (view.to - at) / factor);
   }
 
   function what(px, py) {
@@ -102,59 +67,10 @@
         const y = py - tops[box.node];
         return y >= first * PITCH && y < (first + count) * PITCH;
       });
-    const box = px >= LEFT && data.boxes.find(here);
+    const box = data.boxes.find(here);
     return box ? box.tip : "";
   }
 
-  let drag = null;
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    zoom(Math.exp(-event.deltaY * 0.002), timeAt(Math.max(event.offsetX, LEFT)));
-  }, { passive: false });
-  canvas.addEventListener("pointerdown", (event) => {
-    drag = { px: event.offsetX, from: view.from, to: view.to };
-    canvas.setPointerCapture(event.pointerId);
-  });
-  canvas.addEventListener("pointerup", () => { drag = null; });
-  canvas.addEventListener("dblclick", () => show(0, data.until));
-  canvas.addEventListener("pointermove", (event) => {
-    if (drag) {
-      const moved = ((event.offsetX - drag.px) / (width() - LEFT)) * (drag.to - drag.from);
-      show(drag.from - moved, drag.to - moved);
-      return;
-    }
-    const text = what(event.offsetX, event.offsetY);
-    tip.hidden = !text;
-    tip.textContent = text;
-    const box = tip.parentElement.getBoundingClientRect();
-    const left = event.clientX - box.left + 14;
-    tip.style.left = `${Math.max(0, Math.min(left, box.width - tip.offsetWidth - 4))}px`;
-    tip.style.top = `${event.clientY - box.top + 16}px`;
-  });
-  canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
-  canvas.addEventListener("keydown", (event) => {
-    const range = view.to - view.from, middle = (view.from + view.to) / 2;
-    const keys = {
-      ArrowLeft: () => show(view.from - range / 5, view.to - range / 5),
-      ArrowRight: () => show(view.from + range / 5, view.to + range / 5),
-      "+": () => zoom(1.5, middle),
-      "-": () => zoom(1 / 1.5, middle),
-      0: () => show(0, data.until),
-    };
-    if (keys[event.key]) {
-      event.preventDefault();
-      keys[event.key]();
-    }
-  });
-  document.querySelectorAll("[data-zoom]").forEach((button) => button.addEventListener("click", () => {
-    const factor = Number(button.dataset.zoom);
-    if (factor) zoom(factor, (view.from + view.to) / 2);
-    else show(0, data.until);
-  }));
-  // A link may say what to show: page.html#zoom=0.2,0.25 are parts of the schedule.
-  const part = location.hash.match(/^#zoom=([\d.]+),([\d.]+)$/);
-  if (part) show(Number(part[1]) * data.until, Number(part[2]) * data.until);
   dark.addEventListener("change", redraw);
-  new ResizeObserver(redraw).observe(canvas);
   redraw();
 })();

@@ -1,9 +1,7 @@
-"use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const spans = document.getElementById("spans");
   const memory = document.getElementById("memory");
-  const tip = document.getElementById("tip");
   const LEFT = innerWidth < 600 ? 64 : 96, TOP = 22, ACTION = 18, LANE = 9, GAP = 7, MEMORY = 240;
   // Colours of lines and text follow the reader's setting for light and dark.
   const styles = getComputedStyle(document.documentElement);
@@ -34,25 +32,14 @@
   });
   height += 4;
 
-  const view = { from: 0, to: data.duration };
-  const width = () => spans.clientWidth;
-  const x = (time) => LEFT + ((time - view.from) / (view.to - view.from)) * (width() - LEFT);
-  const timeAt = (px) => view.from + ((px - LEFT) / (width() - LEFT)) * (view.to - view.from);
   const duration = (ns) =>
     ns === 0 ? "0 s" : ns >= 1e9 ? `${(ns / 1e9).toPrecision(4)} s` : ns >= 1e6 ? `${(ns / 1e6).toPrecision(4)} ms` : `${(ns / 1e3).toPrecision(4)} µs`;
 
-  function prepare(canvas, pixels) {
-    const ratio = window.devicePixelRatio || 1;
-    canvas.style.height = `${pixels}px`;
-    canvas.width = Math.round(canvas.clientWidth * ratio);
-    canvas.height = Math.round(pixels * ratio);
-    const pen = canvas.getContext("2d");
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.clearRect(0, 0, canvas.clientWidth, pixels);
-    pen.font = "11px system-ui, Arial, sans-serif";
-    pen.textBaseline = "middle";
-    return pen;
-  }
+  const { view, width, x, timeAt, redraw, prepare, clip } = zoomable({
+    canvases: [spans, memory], until: data.duration, least: 100, left: LEFT, words: duration,
+    draw: () => { drawSpans(); drawMemory(); },
+    tip: (canvas, px, py) => (canvas === spans ? what(px, py) : held(px)),
+  });
 
   // First index whose end is after the time: ends are in order, since spans of a stream never overlap.
   function after(ends, time) {
@@ -78,13 +65,6 @@
       pen.fillStyle = colour("grey");
       pen.fillText(`${(time / unit[0]).toFixed(decimals)} ${unit[1]}`, Math.min(x(time), width() - 24), 9);
     }
-  }
-
-  function clip(pen, pixels) {
-    pen.save();
-    pen.beginPath();
-    pen.rect(LEFT, 0, width() - LEFT, pixels);
-    pen.clip();
   }
 
   // What is drawn narrower than a pixel is shown as shares: each column of pixels is filled, from the bottom, with the
@@ -216,29 +196,6 @@
     pen.restore();
   }
 
-  let waiting = false;
-  function redraw() {
-    if (waiting) return;
-    waiting = true;
-    requestAnimationFrame(() => {
-      waiting = false;
-      drawSpans();
-      drawMemory();
-      document.getElementById("window").textContent = `${duration(view.from)} to ${duration(view.to)} of ${duration(data.duration)}`;
-    });
-  }
-
-  function show(from, to) {
-    const range = Math.min(Math.max(to - from, 100), data.duration);
-    view.from = Math.min(Math.max(from, 0), data.duration - range);
-    view.to = view.from + range;
-    redraw();
-  }
-
-  function zoom(factor, at) {
-    show(at - (at - view.from) / factor, at + (view.to - at) / factor);
-  }
-
   function what(px, py) {
     const time = timeAt(px);
     for (const rank of ranks) {
@@ -271,58 +228,6 @@
     }).slice(0, 12).join(", ") + ` GiB at ${duration(time)}`;
   }
 
-  for (const canvas of [spans, memory]) {
-    let drag = null;
-    canvas.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      zoom(Math.exp(-event.deltaY * 0.002), timeAt(Math.max(event.offsetX, LEFT)));
-    }, { passive: false });
-    canvas.addEventListener("pointerdown", (event) => {
-      drag = { px: event.offsetX, from: view.from, to: view.to };
-      canvas.setPointerCapture(event.pointerId);
-    });
-    canvas.addEventListener("pointerup", () => { drag = null; });
-    canvas.addEventListener("dblclick", () => show(0, data.duration));
-    canvas.addEventListener("pointermove", (event) => {
-      if (drag) {
-        const moved = ((event.offsetX - drag.px) / (width() - LEFT)) * (drag.to - drag.from);
-        show(drag.from - moved, drag.to - moved);
-        return;
-      }
-      const inside = event.offsetX >= LEFT;
-      const text = !inside ? "" : canvas === spans ? what(event.offsetX, event.offsetY) : held(event.offsetX);
-      tip.hidden = !text;
-      tip.textContent = text;
-      const box = tip.parentElement.getBoundingClientRect();
-      const left = event.clientX - box.left + 14;
-      tip.style.left = `${Math.max(0, Math.min(left, box.width - tip.offsetWidth - 4))}px`;
-      tip.style.top = `${event.clientY - box.top + 16}px`;
-    });
-    canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
-  }
-  spans.addEventListener("keydown", (event) => {
-    const range = view.to - view.from;
-    const keys = {
-      ArrowLeft: () => show(view.from - range / 5, view.to - range / 5),
-      ArrowRight: () => show(view.from + range / 5, view.to + range / 5),
-      "+": () => zoom(1.5, (view.from + view.to) / 2),
-      "-": () => zoom(1 / 1.5, (view.from + view.to) / 2),
-      0: () => show(0, data.duration),
-    };
-    if (keys[event.key]) {
-      event.preventDefault();
-      keys[event.key]();
-    }
-  });
-  document.querySelectorAll("[data-zoom]").forEach((button) => button.addEventListener("click", () => {
-    const factor = Number(button.dataset.zoom);
-    if (factor) zoom(factor, (view.from + view.to) / 2);
-    else show(0, data.duration);
-  }));
-  // A link may say what to show: page.html#zoom=0.2,0.25 are parts of the step.
-  const part = location.hash.match(/^#zoom=([\d.]+),([\d.]+)$/);
-  if (part) show(Number(part[1]) * data.duration, Number(part[2]) * data.duration);
-
   const entry = (parent, fill, text) => {
     const span = document.createElement("span"), box = document.createElement("i");
     box.style.background = fill;
@@ -338,6 +243,5 @@
   };
   legend();
   dark.addEventListener("change", () => { legend(); redraw(); });
-  new ResizeObserver(redraw).observe(spans);
   redraw();
 })();
