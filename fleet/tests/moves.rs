@@ -4,7 +4,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;
 use trainwright_fleet::check::check;
-use trainwright_fleet::instance::{Choice, FleetJob, Instance, NodeKind};
+use trainwright_fleet::instance::{Choice, FleetJob, Instance, NodeKind, User};
 use trainwright_fleet::moves::{solve_with_moves, with_moves};
 use trainwright_fleet::objective::Objective;
 use trainwright_fleet::uncertain::makespans;
@@ -150,22 +150,25 @@ fn slow(instance: &Instance) -> (u64, f64) {
     (makespan.expect("some way ends"), completion)
 }
 
-/// The choices of jobs in a second that fit together.
+/// The choices of jobs in a second that fit together, on the GPUs and in the quota of the only user.
 fn ways(instance: &Instance, state: &[Second], now: u64) -> Vec<Vec<Option<usize>>> {
-    let mut ways: Vec<(usize, Vec<Option<usize>>)> = vec![(0, Vec::new())];
+    let mut ways: Vec<([usize; 2], Vec<Option<usize>>)> = vec![([0; 2], Vec::new())];
+    let quota = instance.users.first().and_then(|user| user.max_gpus).unwrap_or(usize::MAX);
     for (job, of) in state.iter().zip(&instance.jobs) {
-        let may_begin = job.0 > 0 && now >= of.release;
+        let is_ready = of.after.iter().all(|before| state[*before].0 == 0);
+        let may_begin = job.0 > 0 && now >= of.release && is_ready;
         let may_stop = of.restart.is_some() || job.1.is_none();
         let choices = (0..of.choices.len())
             .filter(|_| may_begin)
             .map(Some)
             .filter(|choice| may_stop || *choice == job.1);
         let all: Vec<Option<usize>> = choices.chain((may_stop || job.0 == 0).then_some(None)).collect();
-        let extend = |(held, way): (usize, Vec<Option<usize>>)| {
+        let extend = |([held, of_user], way): ([usize; 2], Vec<Option<usize>>)| {
             let fits = all.iter().filter_map(move |choice| {
-                let held = held + choice.map_or(0, |choice| of.choices[choice].gpus);
+                let gpus = choice.map_or(0, |choice| of.choices[choice].gpus);
+                let (held, of_user) = (held + gpus, of_user + if of.user.is_some() { gpus } else { 0 });
                 let all = [way.clone(), vec![*choice]].concat();
-                (held <= instance.gpus()).then_some((held, all))
+                (held <= instance.gpus() && of_user <= quota).then_some(([held, of_user], all))
             });
             fits.collect::<Vec<_>>()
         };
@@ -188,7 +191,15 @@ fn small_fleets_are_never_below_their_bound_and_near_the_best() {
             let weight = random.random_range(1..=4) as f64;
             job(&format!("j{index}"), &[(1, alone), (2, both)], release, weight, restart)
         });
-        let instance = fleet(1, 2, jobs.collect());
+        let mut instance = fleet(1, 2, jobs.collect());
+        // Every third case has jobs of a user with one GPU, every fourth a job that waits for the first.
+        if case % 3 == 2 {
+            instance.users = vec![User { name: "u".into(), max_gpus: Some(1) }];
+            instance.jobs.iter_mut().take(2).for_each(|job| job.user = Some(0));
+        }
+        if case % 4 == 3 {
+            instance.jobs.last_mut().expect("there are jobs").after = vec![0];
+        }
         let (makespan, completion) = slow(&instance);
         for (objective, least) in
             [(Objective::Makespan, makespan as f64), (Objective::Completion, completion)]
