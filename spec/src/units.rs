@@ -239,9 +239,15 @@ impl Picoseconds {
 }
 
 impl From<Seconds> for Picoseconds {
-    /// Rounds to the nearest picosecond; negative and NaN become zero. The one place that rounds time.
+    /// Rounds to the nearest picosecond. The one place that rounds time, and so the one that every simulated time passes.
+    ///
+    /// # Panics
+    ///
+    /// Panics at a time that is no number or less than nothing: a fault of a cost function, which must not become a forecast.
     fn from(time: Seconds) -> Self {
-        Self((time.0 * 1e12).round() as u64)
+        let picoseconds = (time.0 * 1e12).round();
+        assert!(picoseconds >= 0.0, "a duration of {} s", time.0);
+        Self(picoseconds as u64)
     }
 }
 
@@ -377,8 +383,17 @@ mod tests {
     fn the_clock_rounds_to_the_nearest_picosecond() {
         assert_eq!(Picoseconds::from(Seconds::new(1.4e-12)), Picoseconds(1));
         assert_eq!(Picoseconds::from(Seconds::new(1.6e-12)), Picoseconds(2));
-        assert_eq!(Picoseconds::from(Seconds::new(-1.0)), Picoseconds(0));
+        // A rounding error is none of the cost function.
+        assert_eq!(Picoseconds::from(Seconds::new(-1e-15)), Picoseconds(0));
         assert_eq!(Seconds::from(Picoseconds(2_000_000_000_000)), Seconds::new(2.0));
+    }
+
+    #[test]
+    fn the_clock_takes_no_time_that_is_none() {
+        for value in [f64::NAN, -1.0, f64::NEG_INFINITY] {
+            let clock = std::panic::catch_unwind(|| Picoseconds::from(Seconds::new(value)));
+            assert!(clock.is_err(), "{value}");
+        }
     }
 
     #[test]

@@ -62,6 +62,12 @@ pub fn sweep(arguments: &WhatIfArguments) -> Result<Sweep, CliError> {
     };
     let limit = limit(arguments)?;
     needs(arguments, &axes, limit)?;
+    let varies_nodes =
+        matches!(arguments.asked, Asked::GpusNeeded | Asked::StrongScaling | Asked::WeakScaling);
+    if varies_nodes && base.cluster().is_mixed() {
+        let why = "this question is asked of other numbers of nodes: they should be of one kind";
+        return Err(refuse("--cluster", &base.cluster().name, why));
+    }
     Ok(Sweep { base, axes, across, limit })
 }
 

@@ -226,7 +226,20 @@ pub fn fewest(found: &GpusNeeded, limit: Seconds) -> Vec<String> {
     match found.fewest {
         Some(index) => {
             let answer = &found.answers[index];
-            vec![format!("{} are needed to end within {days} days: {}.", gpus(answer), run_of(answer))]
+            let mut lines = vec![format!(
+                "The fewest of those tried that end within {days} days: {}, {}.",
+                gpus(answer),
+                run_of(answer)
+            )];
+            if let Some(fewer) = index.checked_sub(1).map(|before| &found.answers[before]) {
+                let why = match (fewer.wanted_run(), &fewer.outcome) {
+                    (Some(run), _) => format!("{} days", digits(run.time.as_days())),
+                    (None, Err(reason)) => reason.clone(),
+                    (None, Ok(_)) => "no run".into(),
+                };
+                lines.push(format!("The next fewer, {}: {why}.", gpus(fewer)));
+            }
+            lines
         }
         None => {
             let fastest = found.answers.iter().filter_map(|answer| Some((answer.wanted_run()?.time, answer)));

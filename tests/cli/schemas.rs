@@ -53,6 +53,11 @@ const ANSWERS: &[(i32, &str)] = &[
         0,
         "what-if gpus-needed --model gpt2 --cluster dgx-a100 --seq 512 --global-batch 16 --space core --tokens 1B --days 1 --up-to 16",
     ),
+    // A number of nodes that no network joins.
+    (
+        0,
+        "what-if gpus-needed --model gpt2 --cluster rtx-4090 --seq 512 --global-batch 16 --space core --tokens 1B --days 1 --up-to 2",
+    ),
     (3, "what-if --model llama-3-70b --cluster dgx-1v --seq 512 --global-batch 8 --vary seq=512"),
     (0, "network --cluster dgx-h100:2 --collective all_reduce --bytes 1M..4M"),
     (0, "network --cluster dgx-h100:2 --collective all_reduce --bytes 1M --algorithm ring --by-steps"),
@@ -67,6 +72,7 @@ const ANSWERS: &[(i32, &str)] = &[
     (3, "serve --model llama-3-8b --cluster dgx-h100 --batch 1 --input 9000000"),
     (0, "serve-plan --model llama-3-8b --cluster dgx-h100 --rate 20"),
     (0, "serve-plan --model llama-3-8b --cluster dgx-h100 --cluster dgx-a100 --rate 20 --apart --least cost"),
+    (0, "serve-plan --model llama-3-8b --cluster rtx-4090 --rate 2"),
     (3, "serve-plan --model llama-3-70b --cluster dgx-a100 --rate 20 --ttft 1 --tpot 1"),
     (0, "fleet jobs.toml --cluster dgx-a100 --what-if"),
     (0, "fleet measured.toml --cluster dgx-a100:2 --objective deadlines --price 2"),
@@ -400,6 +406,29 @@ fn answers_keep_to_the_schemas_of_their_commands() {
         assert_eq!(has_json, is_asked, "{command}");
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// A field without any other type would deny the first answer that has a value.
+#[test]
+fn no_field_is_always_null() {
+    fn look(schema: &Value, at: &str, found: &mut Vec<String>) {
+        if schema["type"] == "null" {
+            found.push(at.to_string());
+        }
+        for (name, of) in schema["properties"].as_object().into_iter().flatten() {
+            look(of, &format!("{at}.{name}"), found);
+        }
+        if let Some(items) = schema.get("items") {
+            look(items, &format!("{at}[]"), found);
+        }
+    }
+    let mut found = Vec::new();
+    for file in std::fs::read_dir(SCHEMAS).unwrap() {
+        let path = file.unwrap().path();
+        let schema = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        look(&schema, &path.file_name().unwrap().to_string_lossy(), &mut found);
+    }
+    assert!(found.is_empty(), "{found:?}");
 }
 
 /// A file with the fields that only the answers have; what it says stays.

@@ -103,7 +103,10 @@ fn questions_are_answered() {
             assert!(ran.stdout.contains(part), "no `{part}` in\n{}", ran.stdout);
         }
     };
-    check("--tokens 10B --days 3 --up-to 32", &["gpus-needed", "are needed to end within 3.00 days"]);
+    check(
+        "--tokens 10B --days 3 --up-to 32",
+        &["gpus-needed", "The fewest of those tried that end within 3.00 days"],
+    );
     check("--tokens 10B --start 2026-12-01 --by 2026-12-04 --up-to 16", &["gpus-needed", "within 3.00 days"]);
     check("--tokens 10B --days 0.001 --up-to 16", &["gpus-needed", "No number of nodes"]);
     check("", &["largest-model", "The largest model of those tried that fits", "The next, "]);
@@ -160,6 +163,10 @@ fn invalid_input_is_refused_in_one_line() {
     check(&format!("{SMALL} --start 2026-01-01 --by 2025-01-01"), "is not after");
     check(&format!("{SMALL} --csv a --svg a"), "writes that file too");
     check(&SMALL.replace("what-if", "what-if gpus-needed"), "`--tokens` is missing");
+    let mixed = SMALL.replace("dgx-a100", "dgx-a100:1+dgx-h100:1");
+    let needed = mixed.replace("what-if", "what-if gpus-needed --tokens 1B --days 1");
+    check(&needed, "`--cluster` is dgx-a100:1+dgx-h100:1");
+    check(&mixed.replace("what-if", "what-if strong-scaling"), "should be of one kind");
     check(&SMALL.replace("what-if", "what-if rent --tokens 1B"), "--vary cluster=");
     check(&SMALL.replace("what-if", "what-if upgrades --vary nodes=1,2"), "only sweep and rent");
     check("what-if --plan nowhere.toml --vary micro_batch=1", "cannot read nowhere.toml");

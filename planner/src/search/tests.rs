@@ -1,6 +1,7 @@
 //! The bounds against what they bound, and the search against solving everything.
 
 mod every_split;
+mod nearness;
 mod small_questions;
 
 use super::node_orders::node_orders;
@@ -12,6 +13,7 @@ use crate::risk::{MemoryLimit, Order, Outlook};
 use crate::space::recompute_choices;
 use crate::stages::certain_shortage;
 use crate::verdict::{Found, KEPT, Ranked, Search, Verdict};
+use nearness::{Bounds, Nearness};
 use rayon::prelude::*;
 use small_questions::{question, questions, two_of, whole_questions, with_adapters, with_errors};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,6 +37,11 @@ fn fits(plan: &Plan, held: &[RankMemory], outlook: &Outlook) -> bool {
 
 /// What comes of every candidate, those included that the bounds exclude.
 fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
+    solve_beside_bounds(space).into_iter().map(|(seen, _)| seen).collect()
+}
+
+/// The same, with the bounds of those that fit.
+fn solve_beside_bounds(space: &SearchSpace) -> Vec<(Seen, Option<Bounds>)> {
     for (index, layout) in space.legal.layouts.iter().enumerate() {
         let pipeline = space.model().outlook(layout).expected(space.bounds.pipeline(layout));
         let least = space.least_times[index];
@@ -65,6 +72,7 @@ fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
                     "{candidate:?}: {in_order}, {bound}, {tight}"
                 );
                 let trial = space.trial(candidate, None, &|| false).unwrap().expect("nobody stops it");
+                let mut bounds = None;
                 if let Trial::Simulated { plan, expected, .. } = &trial {
                     let held = plan_memory(plan);
                     let needs = held.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
@@ -79,8 +87,10 @@ fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
                     let of_plan = outlook.expected(space.bounds.of_plan(candidate, plan));
                     assert!(of_plan <= time, "{candidate:?} takes {time}, its plan's bound is {of_plan}");
                     plan.check("candidate").unwrap();
+                    bounds =
+                        Some(Bounds { time, of_time: [layout, in_order, tight, of_plan], needs, memory });
                 }
-                Seen { candidate: *candidate, bound: tight, trial }
+                (Seen { candidate: *candidate, bound: tight, trial }, bounds)
             },
         )
         .collect()
@@ -88,11 +98,13 @@ fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
 
 #[test]
 fn no_plan_beats_its_bounds() {
+    let mut nearness = Nearness::default();
     for (name, question) in questions().into_iter().chain(whole_questions()) {
         let space = SearchSpace::new(&question).unwrap();
         let (mut fit, mut recompute, mut closest) = (0, 0, f64::INFINITY);
-        for seen in solve_everything(&space) {
+        for (seen, bounds) in solve_beside_bounds(&space) {
             let Trial::Simulated { plan, expected, .. } = seen.trial else { continue };
+            nearness.add(name, &bounds.expect("it fits"));
             fit += 1;
             recompute +=
                 usize::from(plan.stages.iter().flat_map(|stage| &stage.0).any(|c| *c != Recompute::None));
@@ -105,6 +117,7 @@ fn no_plan_beats_its_bounds() {
         let close = if name.contains("joint") { 2.0 } else { 1.2 };
         assert!(closest < close, "{name}: the closest bound is {closest} below");
     }
+    nearness.check();
 }
 
 /// On one GPU that keeps all of its state nothing overlaps and nothing waits: the bound is the time, but for rounding.

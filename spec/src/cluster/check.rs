@@ -52,8 +52,11 @@ fn check_others(cluster: &Cluster) -> Result<(), Fault> {
     for (index, others) in cluster.others.iter().enumerate() {
         let at = |key: &str| format!("others.{index}.{key}");
         if others.nodes == 0 || others.nodes >= left {
-            let allowed =
-                format!("from 1 to {}: `nodes` counts all, some of the first kind among them", left - 1);
+            let meaning = "`nodes` counts all, some of the first kind among them";
+            let allowed = match left {
+                0 | 1 => format!("`nodes` should be more than {}: {meaning}", cluster.nodes),
+                _ => format!("from 1 to {}: {meaning}", left - 1),
+            };
             return Err(fault(&at("nodes"), others.nodes.to_string(), &allowed));
         }
         left -= others.nodes;

@@ -17,9 +17,9 @@ pub struct GpusNeeded {
 
 /// The fewest nodes that train the scenario's tokens within `limit`.
 ///
-/// Tries one node, two, four, … up to `most_gpus`, and then eighths between the largest that are too slow and the smallest
-/// that are fast enough. Numbers between those, and numbers above one that is fast enough, are not tried: more nodes
-/// are not always faster, since the batch must divide among them.
+/// Tries one node, two, four, … up to `most_gpus`; then eighths between the fewest that are fast enough and the next fewer that
+/// were tried, again until no node is between them or none of the eighths has a plan. More nodes are not always faster, since the
+/// batch must divide among them: numbers that were not tried may be fast enough, too.
 pub fn gpus_needed(base: &Scenario, limit: Seconds, most_gpus: usize, watch: Watch) -> GpusNeeded {
     let of_node = base.cluster().node.gpus.value;
     let most = (most_gpus / of_node).max(1);
@@ -28,12 +28,17 @@ pub fn gpus_needed(base: &Scenario, limit: Seconds, most_gpus: usize, watch: Wat
     let coarse: Vec<usize> = doubled.take_while(|nodes| *nodes <= most).collect();
     let mut all = answers(coarse.iter().map(|nodes| at(*nodes)).collect(), watch);
     let in_time = |answer: &Answer| answer.wanted_run().is_some_and(|run| run.time <= limit);
-    if let Some(first) = all.iter().position(in_time) {
-        let high = coarse[first];
-        let low = high / 2;
-        let step = (low / BETWEEN).max(1);
-        let fine = (1..).map(|index| low + index * step).take_while(|nodes| *nodes < high);
-        all.extend(answers(fine.filter(|nodes| *nodes > 0).map(at).collect(), watch));
+    let mut between = all.iter().position(in_time).map(|first| [coarse[first] / 2, coarse[first]]);
+    while let Some([low, high]) = between.filter(|[low, high]| high - low > 1) {
+        let step = ((high - low) / BETWEEN).max(1);
+        let fine: Vec<usize> =
+            (1..).map(|index| low + index * step).take_while(|nodes| *nodes < high).collect();
+        let tried = answers(fine.iter().copied().map(at).collect(), watch);
+        let first = tried.iter().position(in_time).unwrap_or(fine.len());
+        let before = first.checked_sub(1).map_or(low, |last| fine[last]);
+        let planned = tried.iter().any(|answer| answer.outcome.is_ok());
+        between = planned.then(|| [before, fine.get(first).copied().unwrap_or(high)]);
+        all.extend(tried);
     }
     let answers = sorted(all, |answer| answer.point[0].parse().unwrap_or_default());
     let fewest = answers.iter().position(in_time);
