@@ -16,7 +16,7 @@ use crate::space::{OFFLOAD, tried_offload};
 use crate::verdict::{Finalist, Found, KEPT, PlannerError, Progress, Ranked, Verdict};
 pub(crate) use clock::Clock;
 use fewer_nodes::plan_up_to;
-use forecasts::{first_forecast, ranked};
+use forecasts::ranked;
 use node_orders::{best_of, node_orders};
 use trainwright_sim::Stop;
 use trainwright_spec::units::Seconds;
@@ -156,10 +156,6 @@ fn plan_in_order(
         true => space.seeds(&|| clock.ends_first_plan())?,
         false => seeds,
     };
-    let first = match clock.is_limited() {
-        true => first_forecast(&space, &seeds, &|| clock.ends_first_plan())?,
-        false => None,
-    };
     let seeds = match clock.is_limited() && space.has_unlike_ranks() {
         true => space.explore_alike_ranks(seeds, scope.proved, &|| clock.ends_narrower(), watch)?,
         false => seeds,
@@ -187,7 +183,7 @@ fn plan_in_order(
         space.prove_more(&mut explored, &searched);
     }
     let search = search_summary(question, &space.legal, &explored);
-    let mut ranked = ranked(&space, &explored, clock, first, watch)?;
+    let mut ranked = ranked(&space, &explored, clock, watch)?;
     // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
     let tied = Ranked::sort(&mut ranked, |(_, plan)| plan);
     let nothing_fits = |search| infeasible(&space, &explored, search, &out_of_time);

@@ -4,6 +4,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use trainwright_planner::{Breadth, Found, Pins, Question, Risk, Scope, Verdict, plan_until, plan_within};
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::forecast;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::preset::preset;
@@ -69,6 +71,11 @@ fn wherever_a_search_is_stopped_it_has_a_plan_and_a_bound_that_holds() {
             let best = &ranked[0];
             best.plan.check("stopped").unwrap();
             assert!(best.forecast.fits, "{name} {number}");
+            // As `simulate` says of the same plans.
+            for ranked in &ranked {
+                let (forecast, _) = forecast(&ranked.plan, &ClusterCosts::new(&ranked.plan.cluster)).unwrap();
+                assert_eq!(ranked.forecast, forecast, "{name} {number}");
+            }
             let bound = search.bound.unwrap();
             assert!(bound <= least * (1.0 + 1e-9), "{name} {number}: {bound} but {least} is possible");
             // More work proves as much or more.

@@ -37,11 +37,6 @@ pub(crate) fn front(
     ranked: &[Ranked],
     stop: Stop,
 ) -> Result<Vec<FrontPoint>, PlannerError> {
-    let detail = if ranked.iter().any(|ranked| ranked.forecast.detail == Detail::Ops) {
-        Detail::Ops
-    } else {
-        Detail::Calls
-    };
     let mut ahead: Vec<(&Candidate, &Plan)> = Vec::new();
     let mut least = None;
     for (candidate, plan) in by_time(explored) {
@@ -54,7 +49,7 @@ pub(crate) fn front(
     let point = |(candidate, plan): &(&Candidate, &Plan)| {
         let (peak_memory, headroom) = peak_memory(plan);
         let known = ranked.iter().find(|ranked| ranked.plan == **plan);
-        let simulate = || unless_stopped(step_time_until(plan, &model.costs, detail, stop));
+        let simulate = || unless_stopped(step_time_until(plan, &model.costs, Detail::Ops, stop));
         let step_time = match known {
             Some(known) => known.forecast.step_time,
             None => match simulate()? {
