@@ -110,8 +110,8 @@ class PlanAnswer_plans_forecast_report_ranks_memory_kinds(Record):
 class PlanAnswer_plans_forecast_report_ranks_memory(Record):
     peak_bytes: float
     peak_time_s: float
-    peak_action: str
-    peak_span: str
+    peak_action: None | str
+    peak_span: None | str
     in_flight_at_peak: int
     kinds: list[PlanAnswer_plans_forecast_report_ranks_memory_kinds]
 
@@ -329,8 +329,8 @@ class SimulateAnswer_forecast_report_ranks_memory_kinds(Record):
 class SimulateAnswer_forecast_report_ranks_memory(Record):
     peak_bytes: float
     peak_time_s: float
-    peak_action: str
-    peak_span: str
+    peak_action: None | str
+    peak_span: None | str
     in_flight_at_peak: int
     kinds: list[SimulateAnswer_forecast_report_ranks_memory_kinds]
 
@@ -464,8 +464,8 @@ class PredictAnswer_groups_outcomes(Record):
 class PredictAnswer_groups(Record):
     by: str
     name: str
-    time: PredictAnswer_groups_time
-    null: PredictAnswer_groups_null
+    time: None | PredictAnswer_groups_time
+    null: None | PredictAnswer_groups_null
     memory: None | PredictAnswer_groups_memory
     outcomes: PredictAnswer_groups_outcomes
 
@@ -569,12 +569,12 @@ class WhatIfAnswer_points_point(Record):
 
 class WhatIfAnswer_points(Record):
     point: WhatIfAnswer_points_point
-    gpus: int
-    nodes: int
-    model: str
-    parameters: int
-    sequence_tokens: int
-    global_batch_sequences: int
+    gpus: int | None
+    nodes: int | None
+    model: None | str
+    parameters: int | None
+    sequence_tokens: int | None
+    global_batch_sequences: int | None
     step_time_s: None | float
     tokens_per_s: None | float
     tokens_per_s_per_gpu: None | float
@@ -626,8 +626,8 @@ class NetworkAnswer_sweeps_measured(Record):
     source: str
     software: None | str
     gpu: None | str
-    date: None
-    nccl: None
+    date: None | str
+    nccl: None | str
     host_s: float
     launch_s: float
     launch_all_to_all_s: float
@@ -858,10 +858,10 @@ class ServePlanAnswer(Answer):
     model: str
     requests_per_s: float
     gpus: int
-    usd_per_hour: float
+    usd_per_hour: None | float
     output_tokens_per_s: float
     proved: bool
-    most_requests_per_s: None
+    most_requests_per_s: None | float
     pools: list[ServePlanAnswer_pools]
     options: list[ServePlanAnswer_options]
 
@@ -1089,8 +1089,8 @@ class ReplayAnswer_ranks_memory_kinds(Record):
 class ReplayAnswer_ranks_memory(Record):
     peak_bytes: float
     peak_time_s: float
-    peak_action: None
-    peak_span: str
+    peak_action: None | str
+    peak_span: None | str
     in_flight_at_peak: int
     kinds: list[ReplayAnswer_ranks_memory_kinds]
 
