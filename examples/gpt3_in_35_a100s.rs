@@ -4,14 +4,15 @@
 //! Adam's fp32 copy and two moments. 175 billion times that are 2.8 TB.
 
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::optimizer::{StateBytes, StatePrecision, optimizer};
+use trainwright_spec::optimizer::{Rule, StateBytes, StatePrecision, optimizer};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::units::Bytes;
 
 /// All of the model's state, and how many GPUs of 80 GB it fills.
 pub fn state() -> (Bytes, usize) {
     let adam = optimizer("adam").unwrap();
-    let one = StateBytes::new(adam, Precision::Fp16, Precision::Fp16, &StatePrecision::default());
+    let one =
+        StateBytes::new(adam, Rule::Elements, Precision::Fp16, Precision::Fp16, &StatePrecision::default());
     let one = one.weight + one.gradient + one.master + one.moments;
     let all = one * preset("gpt3-175b").unwrap().parameters() as f64;
     (all, (all / Bytes::new(80e9)).ceil() as usize)

@@ -8,6 +8,7 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::{DATA_SCHEMES, DataOptions, Divided, Reduction, Reshard, data_scheme};
+use trainwright_spec::optimizer::Rule;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, MemoryKind, Program, RankProgram, Stream, Work};
 use trainwright_spec::units::{Bytes, Picoseconds};
@@ -131,7 +132,7 @@ fn state_per_parameter_is_that_of_the_zero_paper() {
         for (stack, expected) in [("pytorch-eager", half), ("megatron-core", single)] {
             let plan = Draft { data_sharding: name, stack, ..gpt2(8) }.plan();
             assert_eq!(
-                state_per_parameter(&plan, Axis::Data).total(),
+                state_per_parameter(&plan, Axis::Data, Rule::Elements).total(),
                 Bytes::new(expected),
                 "{name} {stack}"
             );

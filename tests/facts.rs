@@ -6,6 +6,7 @@ use trainwright_lower::{StageCost, lower};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, hardware_flops, simulate};
 use trainwright_spec::model::flops::AttentionCount;
+use trainwright_spec::optimizer::Rule;
 use trainwright_spec::plan::Recompute;
 use trainwright_spec::program::{Axis, MemoryKind, Program};
 use trainwright_spec::units::{Bytes, Flops, FlopsPerSecond, Seconds};
@@ -20,7 +21,7 @@ fn assert_close(value: f64, expected: f64, tolerance: f64, case: &str) {
 
 /// Weights, gradients and optimizer state of the whole model, all ranks of one replica together.
 fn model_state(draft: &Draft) -> Bytes {
-    state_per_parameter(&draft.plan(), Axis::Data).total() * draft.model.parameters() as f64
+    state_per_parameter(&draft.plan(), Axis::Data, Rule::Elements).total() * draft.model.parameters() as f64
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A forecast with failures: how often to write a checkpoint, and which part of the time steps take.
 
 use serde::Serialize;
+use trainwright_spec::optimizer::Rule;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::reliability::Reliability;
 use trainwright_spec::units::{Bytes, Seconds};
@@ -26,15 +27,21 @@ pub struct Goodput {
     /// Daly's interval between checkpoints, which is taken.
     #[serde(rename = "interval_s")]
     pub interval: Seconds,
-    /// The part of the time in which steps are done that are not done again, 0 to 1.
+    /// The part of the time in which steps are done that are not done again, 0 to 1: passes that the optimizer needs beside
+    /// those of each step are lost time too, as long as those.
     pub goodput: f64,
 }
 
 /// Failures and checkpoints of a plan.
 pub fn goodput(plan: &Plan, reliability: &Reliability) -> Goodput {
     let between_failures = reliability.between_failures(&plan.cluster);
-    let state = plan.state_bytes();
-    let checkpoint = (state.weight + state.optimizer()) * plan.job.trained_parameters(&plan.model) as f64;
+    let matrices = plan.job.trained_matrices(&plan.model);
+    let others = plan.job.trained_parameters(&plan.model) - matrices;
+    let of = |rule, parameters: u64| {
+        let state = plan.state_bytes_by(rule);
+        (state.weight + state.optimizer()) * parameters as f64
+    };
+    let checkpoint = of(Rule::Elements, others) + of(Rule::Matrices, matrices);
     let checkpoint_time = checkpoint / plan.cluster.nodes as f64 / reliability.checkpoint_bandwidth.value;
     let restart = reliability.restart.value;
     let interval = daly_interval(checkpoint_time, between_failures);
@@ -45,7 +52,8 @@ pub fn goodput(plan: &Plan, reliability: &Reliability) -> Goodput {
         restart,
         young_interval: young_interval(checkpoint_time, between_failures),
         interval,
-        goodput: useful_part(interval, checkpoint_time, restart, between_failures),
+        goodput: useful_part(interval, checkpoint_time, restart, between_failures)
+            / (1.0 + plan.job.optimizer().extra_passes()),
     }
 }
 

@@ -1,8 +1,9 @@
 //! How much is trained, and in what precision.
 
 use crate::adapters::Adapters;
-use crate::model::Model;
 use crate::model::flops::AttentionCount;
+use crate::model::weights::Weight;
+use crate::model::{BlockRun, Model};
 use crate::optimizer::{Optimizer, optimizer};
 use crate::precision::Precision;
 use crate::units::Flops;
@@ -42,6 +43,22 @@ impl Job {
     /// Parameters that it trains of a model.
     pub fn trained_parameters(&self, model: &Model) -> u64 {
         self.adapters.as_ref().map_or_else(|| model.parameters(), |adapters| adapters.parameters(model))
+    }
+
+    /// Those of them in matrices of blocks that the optimizer updates as such.
+    pub fn trained_matrices(&self, model: &Model) -> u64 {
+        if self.optimizer().of_matrices().is_none() {
+            return 0;
+        }
+        let of_run = |run: &BlockRun| {
+            let weights = match &self.adapters {
+                None => run.block.weights(model.hidden),
+                Some(adapters) => adapters.block_weights(&run.block, model.hidden),
+            };
+            let matrices = weights.iter().filter(|weight| weight.multiplied().is_some());
+            matrices.map(Weight::total).fold(0, u64::saturating_add).saturating_mul(run.count as u64)
+        };
+        model.blocks.iter().map(of_run).fold(0, u64::saturating_add)
     }
 
     /// Model FLOPs of one step: for each sequence those of the forward pass and, backward, of each product's gradients that

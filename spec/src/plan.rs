@@ -25,7 +25,7 @@ use crate::experts::Routing;
 use crate::job::Job;
 use crate::mesh::Mesh;
 use crate::model::{Block, Model};
-use crate::optimizer::{MasterWeights, Moments, StateBytes, StatePrecision};
+use crate::optimizer::{MasterWeights, Moments, Rule, StateBytes, StatePrecision};
 use crate::program::Axis;
 use crate::schedule::{PipelineShape, Schedule, schedule};
 use crate::stack::Stack;
@@ -242,8 +242,13 @@ impl Plan {
         }
     }
 
-    /// Bytes of a parameter, if nothing of it is divided.
+    /// Bytes of a parameter that is updated element by element, if nothing of it is divided.
     pub fn state_bytes(&self) -> StateBytes {
+        self.state_bytes_by(Rule::Elements)
+    }
+
+    /// Bytes of a parameter with that rule, if nothing of it is divided.
+    pub fn state_bytes_by(&self, rule: Rule) -> StateBytes {
         let precision = self.job.precision;
         let gradients = self.stack.gradient_precision(precision);
         let pure = StatePrecision {
@@ -254,7 +259,7 @@ impl Plan {
         let as_loaded =
             self.stack.pure_16_bits && self.state.is_default() && precision.needs_master_weights();
         let state = if as_loaded { &pure } else { &self.state };
-        StateBytes::new(self.job.optimizer(), precision, gradients, state)
+        StateBytes::new(self.job.optimizer(), rule, precision, gradients, state)
     }
 
     /// Parameters in a bucket of gradients.

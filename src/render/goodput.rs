@@ -68,6 +68,14 @@ pub fn page(answer: &Answer) -> String {
             ),
         ),
     ];
+    let extra = plan.job.optimizer().extra_passes();
+    if extra > 0.0 {
+        let name = &plan.job.optimizer;
+        pairs.push((
+            "optimizer",
+            format!("{name} takes {} % more passes, which count as lost", words::percent(extra)),
+        ));
+    }
     if let Some([without, with]) = answer.days() {
         let [without, with] = [without, with].map(|days| duration(Seconds::of_days(days)));
         pairs.push(("time", format!("{with} with failures, {without} without")));

@@ -54,7 +54,7 @@ fn arguments_by_themselves() {
     );
     check(
         &format!("{plan} --seq 8 --global-batch 8 --optimizer adm"),
-        "invalid value 'adm' for '--optimizer <OPTIMIZER>' [possible values: sgd, momentum, adam, adamw, lamb, lars]; \
+        "invalid value 'adm' for '--optimizer <OPTIMIZER>' [possible values: sgd, momentum, adam, adamw, lamb, lars, muon, sophia, shampoo]; \
          a similar value exists: 'adam'",
     );
 }

@@ -113,6 +113,7 @@ impl Sent {
         let parameters = |layer: &LayerCost| LayerParameters {
             dense: layer.parameters - layer.routed,
             routed: layer.routed,
+            matrices: layer.matrices,
             frozen: layer.frozen,
         };
         let blocks = model.question.model.blocks.iter().zip(&cost.blocks);

@@ -1,6 +1,7 @@
 //! What the update at the end of a step takes at least, as lowering emits it.
 
 use crate::cost::Parameters;
+use trainwright_lower::memory::divisor;
 use trainwright_lower::{LayerParameters, update_segment};
 use trainwright_sim::costs::{Costs, Query, QueryWork};
 use trainwright_spec::plan::Plan;
@@ -26,6 +27,7 @@ pub(crate) fn update_bound(plan: &Plan, parameters: Parameters, costs: &impl Cos
         let fullest = LayerParameters {
             dense: of_rank(parameters.dense),
             routed: of_rank(parameters.routed),
+            matrices: parameters.matrices.map(of_rank),
             ..Default::default()
         };
         update_time(plan, &update_segment(plan, fullest), costs)
@@ -34,7 +36,25 @@ pub(crate) fn update_bound(plan: &Plan, parameters: Parameters, costs: &impl Cos
     let measured = plan.cluster.kinds().any(|(_, node)| node.gpu.profile.is_some());
     let most = if measured { plan.mesh.pipeline as f64 } else { 1.0 };
     let sizes = std::iter::successors(Some(1.0), |more| Some(more * GROWTH)).take_while(|more| *more <= most);
-    sizes.map(time).reduce(Seconds::min).unwrap_or(Seconds::ZERO)
+    let others = sizes.map(time).reduce(Seconds::min).unwrap_or(Seconds::ZERO);
+    let products = products_of_mean_rank(plan, parameters) * share;
+    // Of several pipeline ranks the one with the most products need not be the one with the most of the rest.
+    match plan.mesh.pipeline {
+        1 => others + products,
+        _ if others > Seconds::ZERO => others.max(products),
+        _ => others,
+    }
+}
+
+/// The products of an optimizer of matrices on a rank of a pipeline of one, in the mean of the ranks that divide the state: each
+/// matrix is on one of them at least.
+fn products_of_mean_rank(plan: &Plan, parameters: Parameters) -> Seconds {
+    let axes = [Axis::Data, Axis::ExpertData].into_iter().zip(parameters.products);
+    let on_rank = |(axis, time): (Axis, Seconds)| match time > Seconds::ZERO && plan.shards_optimizer() {
+        true => time / divisor(plan, axis) as f64,
+        false => time,
+    };
+    axes.map(on_rank).sum()
 }
 
 /// The work of the GPU, or of its processors if that is more, behind the last collective of the pipeline axis.

@@ -6,6 +6,7 @@ use crate::question::Question;
 use trainwright_lower::Frozen;
 use trainwright_lower::memory::{divisor, gpu_state_per_parameter};
 use trainwright_spec::data::Divided;
+use trainwright_spec::optimizer::Rule;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Axis;
 use trainwright_spec::schedule::ideal::PassTimes;
@@ -33,6 +34,10 @@ pub(crate) struct LayerCost {
     pub parameters: u64,
     /// Those of them that belong to routed experts, where other ranks share those than share the rest.
     pub routed: u64,
+    /// Those in matrices that the optimizer updates as such: of the others, and of routed experts.
+    pub matrices: [u64; 2],
+    /// The least that the products of an update with these take if one rank makes all of them, likewise.
+    pub products: [Seconds; 2],
     /// Weights that are not trained.
     pub frozen: Frozen,
 }
@@ -58,6 +63,7 @@ impl LayerCost {
             forward: self.forward.min(other.forward),
             input: self.input.min(other.input),
             exchanged: self.exchanged.min(other.exchanged),
+            products: [0, 1].map(|of| self.products[of].min(other.products[of])),
             ..*self
         }
     }
@@ -155,6 +161,10 @@ pub(crate) struct Parameters {
     pub dense: f64,
     /// Routed experts', where other ranks have those in common.
     pub routed: f64,
+    /// Those in matrices that the optimizer updates as such, likewise.
+    pub matrices: [f64; 2],
+    /// The least time of the products with these if one rank makes all of them, likewise.
+    pub products: [Seconds; 2],
     /// Bytes of weights that are not trained, likewise.
     pub frozen: [f64; 2],
 }
@@ -165,6 +175,8 @@ impl Parameters {
         Self {
             dense: (layer.parameters - layer.routed) as f64,
             routed: layer.routed as f64,
+            matrices: layer.matrices.map(|count| count as f64),
+            products: layer.products,
             frozen: [layer.frozen.dense, layer.frozen.routed].map(|bytes| bytes as f64),
         }
     }
@@ -173,6 +185,8 @@ impl Parameters {
         Self {
             dense: count * self.dense,
             routed: count * self.routed,
+            matrices: self.matrices.map(|matrices| count * matrices),
+            products: self.products.map(|time| count * time),
             frozen: self.frozen.map(|bytes| count * bytes),
         }
     }
@@ -181,26 +195,36 @@ impl Parameters {
         Self {
             dense: self.dense + other.dense,
             routed: self.routed + other.routed,
+            matrices: [0, 1].map(|of| self.matrices[of] + other.matrices[of]),
+            products: [0, 1].map(|of| self.products[of] + other.products[of]),
             frozen: [self.frozen[0] + other.frozen[0], self.frozen[1] + other.frozen[1]],
         }
     }
 
+    /// Parameters by the axis whose ranks have them in common, and by the optimizer's rule.
+    fn by_rule(self) -> impl Iterator<Item = (Axis, Rule, f64)> {
+        let [dense, routed] = self.matrices;
+        let all = [
+            (Axis::Data, Rule::Elements, self.dense - dense),
+            (Axis::Data, Rule::Matrices, dense),
+            (Axis::ExpertData, Rule::Elements, self.routed - routed),
+            (Axis::ExpertData, Rule::Matrices, routed),
+        ];
+        all.into_iter().filter(|(.., count)| *count > 0.0)
+    }
+
     /// What stays on the GPU of the state of these parameters.
     pub fn gpu_state(self, plan: &Plan) -> Bytes {
-        let of = |axis, count: f64| match count > 0.0 {
-            true => gpu_state_per_parameter(plan, axis).total() * count,
-            false => Bytes::ZERO,
-        };
+        let of = |(axis, rule, count)| gpu_state_per_parameter(plan, axis, rule).total() * count;
         let [dense, routed] = self.frozen_weights(plan);
-        of(Axis::Data, self.dense) + of(Axis::ExpertData, self.routed) + dense + routed
+        self.by_rule().map(of).sum::<Bytes>() + dense + routed
     }
 
     /// The same of weights, gradients and optimizer state, each alone.
     pub fn gpu_state_by_kind(self, plan: &Plan) -> [Bytes; 3] {
-        let axes = [(Axis::Data, self.dense), (Axis::ExpertData, self.routed)];
         let mut kinds = [self.frozen_weights(plan).into_iter().sum(), Bytes::ZERO, Bytes::ZERO];
-        for (axis, count) in axes.into_iter().filter(|(_, count)| *count > 0.0) {
-            let each = gpu_state_per_parameter(plan, axis);
+        for (axis, rule, count) in self.by_rule() {
+            let each = gpu_state_per_parameter(plan, axis, rule);
             kinds[0] += each.weights * count;
             kinds[1] += each.gradients * count;
             kinds[2] += each.optimizer * count;

@@ -8,13 +8,15 @@ use crate::question::Question;
 use crate::space::recompute_choices;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use trainwright_lower::{Frozen, StageCost};
-use trainwright_sim::costs::{Costs, Query};
+use trainwright_lower::{Frozen, MatrixCall, StageCost};
+use trainwright_sim::costs::{Costs, Query, QueryWork};
 use trainwright_sim::{Deadlock, step_time};
 use trainwright_spec::mesh::{Mesh, RankOrder};
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Axis, Call, Group, Op, Program, RankProgram, Segment, Stream, Work};
+use trainwright_spec::program::{
+    Axis, Call, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
+};
 use trainwright_spec::units::Seconds;
 
 /// What layer costs depend on: a layout whose data axis has no bearing, and whose pipeline only has if there is one.
@@ -190,8 +192,12 @@ fn model_costs(
     let mut times = PassTimer { costs, rank: question.cluster.first_of(kind), groups: BTreeMap::new() };
     let mut cost = |plan: &Plan, stage: StageCost| -> Result<[LayerCost; 2], Deadlock> {
         let routed = if plan.mesh.experts_apart() { stage.routed } else { 0 };
-        let StageCost { forward, backward, input, kept, between, peak, parameters, mut frozen, .. } = stage;
+        let StageCost { forward, backward, input, kept, between, peak, parameters, .. } = stage;
+        let (mut matrices, mut frozen) = (stage.matrices, stage.frozen);
+        let mut products = stage.products.map(|calls| times.least_of_calls(&calls));
         if !plan.mesh.experts_apart() {
+            matrices = [matrices.iter().sum(), 0];
+            products = [products.into_iter().sum(), Seconds::ZERO];
             frozen = Frozen { dense: frozen.dense + frozen.routed, routed: 0 };
         }
         let segments = [forward, backward, input].map(|segment| times.program(plan, segment));
@@ -206,6 +212,8 @@ fn model_costs(
             peak,
             parameters,
             routed,
+            matrices,
+            products,
             frozen,
         }))
     };
@@ -281,6 +289,24 @@ impl<C: Costs> PassTimer<'_, C> {
         let halves = input + (kernels - kernels_of_input).max(Seconds::ZERO);
         let backward = whole.min(halves);
         Ok([alone, PassCosts { forward, backward, input: input.min(backward), exchanged }])
+    }
+
+    /// The least time of all products of these calls, however many of those of a call run at once.
+    fn least_of_calls(&self, calls: &[MatrixCall]) -> Seconds {
+        let of = |call: &MatrixCall| {
+            let Kernel::Gemm { count: all, m, n, k, precision, adds_to } = call.kernel else {
+                return Seconds::ZERO;
+            };
+            let each = |count: usize| {
+                let kernel = Kernel::Gemm { count, m, n, k, precision, adds_to };
+                let op = Some(("matrices", Pass::Update));
+                let query = Query { rank: self.rank, op, work: QueryWork::Kernel(&kernel) };
+                self.costs.cost(&query).time / count as f64
+            };
+            let least = (1..=all).map(each).reduce(Seconds::min).unwrap_or(Seconds::ZERO);
+            call.calls as f64 * all as f64 * least
+        };
+        calls.iter().map(of).sum()
     }
 
     fn time(&self, program: &Program) -> Result<Seconds, Deadlock> {

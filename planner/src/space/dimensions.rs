@@ -252,7 +252,10 @@ pub(super) static STATE: &[&dyn Dimension] = &[
         key: offload_kinds::OFFLOAD,
         summary: "what lives beside the GPUs",
         known: offload_kinds::names,
-        possible: |_, _, _| true,
+        possible: |given, _, name| {
+            let by_matrices = given.question.job.optimizer().of_matrices().is_some();
+            !(by_matrices && offload_kinds::offload(name).optimizer.is_some())
+        },
         tried: |given, _, name| {
             let has_host = given.question.cluster.node.processors.is_some();
             name == "none" || has_host && given.is_whole() && offload_kinds::is_tried(name)

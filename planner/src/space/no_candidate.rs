@@ -1,6 +1,7 @@
 //! Why a question has no candidate at all: the first thing that stands in the way.
 
 use super::dimensions::{LAYOUT, PIPELINE, STATE, extended};
+use super::offload_kinds;
 use super::pin_choices::RECOMPUTE;
 use crate::candidate::Candidate;
 use crate::question::Question;
@@ -116,6 +117,10 @@ fn refusal(question: &Question, key: &str, draft: &Candidate) -> String {
         "data-sharding" if !stack.has_data_scheme(&pinned) => {
             format!("stack {} has no data-parallel scheme {pinned}", stack.name)
         }
+        offload_kinds::OFFLOAD if question.job.optimizer().of_matrices().is_some() => format!(
+            "processors update element by element: no offload {pinned} with optimizer {}",
+            question.job.optimizer
+        ),
         "data-sharding" => format!("data sharding {pinned} needs a data degree of 2 or more"),
         _ => format!("pins leave `{key}` nothing: {}", question.pins.words_of(key)),
     }

@@ -4,6 +4,7 @@
 use super::generation::Generated;
 use std::collections::BTreeSet;
 use trainwright_lower::memory::{RankMemory, most_on_a_node, plan_memory};
+use trainwright_spec::optimizer::Rule;
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::rl::{Mode, Phase, RlPlan};
 use trainwright_spec::units::Bytes;
@@ -144,12 +145,20 @@ struct OnGpu {
 
 impl<'a> Trained<'a> {
     fn new(plan: &'a Plan) -> Self {
-        let bytes = plan.state_bytes();
+        let matrices = plan.job.trained_matrices(&plan.model);
+        let others = plan.job.trained_parameters(&plan.model) - matrices;
+        // What the first update makes, and all of it.
+        let mut made = [Bytes::ZERO; 2];
+        for (rule, parameters) in [(Rule::Elements, others), (Rule::Matrices, matrices)] {
+            let bytes = plan.state_bytes_by(rule);
+            made[0] += bytes.moments * parameters as f64;
+            made[1] += bytes.optimizer() * parameters as f64;
+        }
         Self {
             plan,
             ranks: plan_memory(plan),
             forward: forward_working(plan),
-            moments: bytes.moments / bytes.optimizer().max(Bytes::new(1e-9)),
+            moments: made[0] / made[1].max(Bytes::new(1e-9)),
         }
     }
 

@@ -11,6 +11,7 @@
 
 use crate::adapters::Frozen;
 use crate::emit::Emitter;
+use crate::matrices::elements_of_matrices;
 use crate::stage::{Layer, Variant};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::{Divided, Reduction, Reshard};
@@ -20,11 +21,22 @@ use trainwright_spec::program::{
 };
 use trainwright_spec::units::Bytes;
 
+/// Trained parameters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Trained {
+    /// All.
+    pub all: u64,
+    /// Those of them in matrices that the optimizer updates as such.
+    pub matrices: u64,
+}
+
 /// What a rank holds of the model, by the axis over which it is replicated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Copies {
     /// Parameters that are trained.
     trained: Vec<(Axis, u64)>,
+    /// Those of them in matrices that the optimizer updates as such.
+    matrices: Vec<(Axis, u64)>,
     /// Bytes of weights that are not.
     frozen: Vec<(Axis, u64)>,
 }
@@ -39,12 +51,17 @@ impl Copies {
             pairs.into_iter().filter(|(_, amount)| *amount > 0).collect()
         };
         let Frozen { dense, routed } = layer.frozen;
-        Self { trained: by_axis(layer.parameters, layer.routed), frozen: by_axis(dense + routed, routed) }
+        let matrices = elements_of_matrices(&layer.matrices);
+        Self {
+            trained: by_axis(layer.parameters, layer.routed),
+            matrices: by_axis(matrices.iter().sum(), matrices[1]),
+            frozen: by_axis(dense + routed, routed),
+        }
     }
 
     /// Of dense weights.
     pub fn dense(parameters: u64) -> Self {
-        Self { trained: vec![(Axis::Data, parameters)], frozen: Vec::new() }
+        Self { trained: vec![(Axis::Data, parameters)], ..Self::default() }
     }
 
     /// Those of several layers.
@@ -56,7 +73,12 @@ impl Copies {
     }
 
     fn add(&mut self, other: &Self) {
-        for (sums, others) in [(&mut self.trained, &other.trained), (&mut self.frozen, &other.frozen)] {
+        let parts = [
+            (&mut self.trained, &other.trained),
+            (&mut self.matrices, &other.matrices),
+            (&mut self.frozen, &other.frozen),
+        ];
+        for (sums, others) in parts {
             for (axis, amount) in others {
                 match sums.iter_mut().find(|(known, _)| known == axis) {
                     Some((_, sum)) => *sum += amount,
@@ -67,8 +89,10 @@ impl Copies {
     }
 
     /// Each axis and its trained parameters.
-    pub fn iter(&self) -> impl Iterator<Item = (Axis, u64)> {
-        self.trained.iter().copied()
+    pub fn iter(&self) -> impl Iterator<Item = (Axis, Trained)> {
+        let matrices =
+            |axis| self.matrices.iter().find(|(of, _)| *of == axis).map_or(0, |(_, amount)| *amount);
+        self.trained.iter().map(move |(axis, all)| (*axis, Trained { all: *all, matrices: matrices(*axis) }))
     }
 
     /// Bytes of the weights that are not trained, as this rank holds them.
@@ -86,12 +110,14 @@ impl Copies {
     }
 
     /// Parameters that this rank updates: its part of each where the optimizer is divided.
-    pub fn updated(&self, plan: &Plan) -> u64 {
+    pub fn updated(&self, plan: &Plan) -> Trained {
         let divided = |(axis, parameters): &(Axis, u64)| match plan.data_scheme().divides() {
             Divided::Nothing => *parameters,
             _ => parameters.div_ceil(divisor(plan, *axis) as u64),
         };
-        self.trained.iter().map(divided).sum()
+        let [all, matrices] =
+            [&self.trained, &self.matrices].map(|by_axis| by_axis.iter().map(divided).sum());
+        Trained { all, matrices }
     }
 
     /// The mean of `updated` over the ranks that share parameters: it is not rounded up.
@@ -185,6 +211,14 @@ pub(crate) fn gathers(plan: &Plan, copies: &Copies) -> Vec<Work> {
     let weight = plan.job.precision.storage_bytes();
     let trained = copies.on_several(plan).map(|(sharing, parameters)| (sharing, weight * parameters));
     trained.filter(|(sharing, _)| sharing.shard > 1).map(|part| gather(plan, part)).collect()
+}
+
+/// All elements of the matrices that the optimizer updates as such, gathered from the ranks that hold parts.
+pub(crate) fn gathers_matrices(plan: &Plan, copies: &Copies, element: Bytes) -> Vec<Work> {
+    let matrices =
+        on_several(plan, &copies.matrices).map(|(sharing, elements)| (sharing, element * elements));
+    let divided = matrices.filter(|(sharing, _)| sharing.shard > 1 && plan.shards_optimizer());
+    divided.map(|part| gather(plan, part)).collect()
 }
 
 fn gather(plan: &Plan, (Sharing { shard_axis, shard, .. }, bytes): (Sharing, Bytes)) -> Work {

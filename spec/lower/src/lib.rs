@@ -48,6 +48,7 @@ mod experts;
 mod feed_forward;
 mod indexer;
 mod linear;
+mod matrices;
 pub mod memory;
 mod messages;
 mod mixer;
@@ -66,6 +67,7 @@ mod weight_gradient;
 
 pub use adapters::Frozen;
 pub use classes::simulated_ranks;
+pub use matrices::MatrixCall;
 pub use messages::{least_message, messages_in_line};
 pub use program::{
     Lengths, lower, lower_every_copy, lower_every_rank, lower_forward, lower_lengths, lower_steps,

@@ -7,13 +7,14 @@ pub use offloaded::{NodeMemory, most_on_a_node, node_memory};
 
 pub use crate::data::divisor;
 
-use crate::data::{Copies, kept_quantised};
+use crate::data::{Copies, Trained, kept_quantised};
 use crate::stage::{Stage, stages_on};
 use divided::Undivided;
 use offloaded::with_offload;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use trainwright_spec::data::Divided;
+use trainwright_spec::optimizer::Rule;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Allocation, Axis, MemoryKind, Place};
@@ -117,10 +118,12 @@ impl ParameterBytes {
 /// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones. Divided over d ranks: ZeRO-1
 /// 4 + 12/d, ZeRO-2 2 + 14/d, ZeRO-3 16/d (Rajbhandari et al. 2020, arXiv 1910.02054). Where gradients are not reduced
 /// in every microbatch they stay undivided until the last. Extra state of the stack counts as gradients.
-pub fn state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
+///
+/// Those of a parameter with that rule.
+pub fn state_per_parameter(plan: &Plan, axis: Axis, rule: Rule) -> ParameterBytes {
     let ranks = divisor(plan, axis) as f64;
     let part = |divided, bytes| if divided { bytes / ranks } else { bytes };
-    let state = plan.state_bytes();
+    let state = plan.state_bytes_by(rule);
     let extra = plan.stack.extra_state.as_ref().map_or(Bytes::ZERO, |extra| {
         let of_bf16 = extra.divided_bf16.as_ref().filter(|_| plan.job.precision.base() == Precision::Bf16);
         let in_parts = of_bf16.map_or(extra.divided_part.value / ranks, |bytes| bytes.value);
@@ -143,8 +146,8 @@ fn has_divided_optimizer(plan: &Plan, extra: &ExtraState) -> bool {
 }
 
 /// The part of it that stays in the GPU's memory for the whole step.
-pub fn gpu_state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
-    let (offload, state) = (&plan.offload, state_per_parameter(plan, axis));
+pub fn gpu_state_per_parameter(plan: &Plan, axis: Axis, rule: Rule) -> ParameterBytes {
+    let (offload, state) = (&plan.offload, state_per_parameter(plan, axis, rule));
     let unless = |place: Option<Place>, bytes| if place.is_some() { Bytes::ZERO } else { bytes };
     ParameterBytes {
         weights: unless(offload.parameters, state.weights),
@@ -281,9 +284,14 @@ fn rank_memory(
     let here = || stages_on(plan, stages, pipeline_rank);
     let state = |of: fn(&ParameterBytes) -> Bytes| -> Bytes {
         let copies = Copies::of_all(plan, here().flat_map(Stage::layers));
-        copies
-            .iter()
-            .map(|(axis, parameters)| of(&gpu_state_per_parameter(plan, axis)) * parameters as f64)
+        let by_rule = copies.iter().flat_map(|(axis, Trained { all, matrices })| {
+            [(axis, Rule::Elements, all - matrices), (axis, Rule::Matrices, matrices)]
+        });
+        by_rule
+            .filter(|(.., parameters)| *parameters > 0)
+            .map(|(axis, rule, parameters)| {
+                of(&gpu_state_per_parameter(plan, axis, rule)) * parameters as f64
+            })
             .sum()
     };
     let levels = actions.iter().scan(Bytes::ZERO, |level, action| {

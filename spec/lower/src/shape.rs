@@ -49,6 +49,8 @@ pub(crate) struct Shape<'a> {
     pub adapters: Option<&'a Adapters>,
     /// The adapters of the layer that is lowered.
     pub beside: &'a [Adapter],
+    /// Whether the optimizer updates the matrices of blocks as such.
+    pub matrices: bool,
     /// The software.
     pub stack: &'a Stack,
 }
@@ -77,6 +79,7 @@ impl<'a> Shape<'a> {
             gradient: plan.state_bytes().gradient,
             adapters: plan.job.adapters.as_ref(),
             beside: &[],
+            matrices: plan.job.optimizer().of_matrices().is_some(),
             stack: &plan.stack,
         }
     }

@@ -4,6 +4,7 @@ use crate::adapters::{Frozen, freeze_vectors};
 use crate::block::block_parts;
 use crate::emit::Emitter;
 use crate::ends::{embedding_parts, head_parts};
+use crate::matrices::{Matrices, MatrixCall, elements_of_matrices, products_of_layer};
 use crate::part::Part;
 use crate::recompute::{backward_peak, held_between, input_peak, kept, temporary_outside_input};
 use crate::shape::Shape;
@@ -44,6 +45,8 @@ pub(crate) struct Layer {
     pub parameters: u64,
     /// Those of them that belong to routed experts.
     pub routed: u64,
+    /// Matrices that the optimizer updates as such.
+    pub matrices: Vec<Matrices>,
     /// Weights on one rank that are not trained.
     pub frozen: Frozen,
     /// How many of the others have gradients of which the ranks of an axis hold summands after backward.
@@ -82,6 +85,10 @@ pub struct StageCost {
     pub parameters: u64,
     /// Those of them that belong to routed experts.
     pub routed: u64,
+    /// Those in matrices that the optimizer updates as such: of the dense weights, and of routed experts.
+    pub matrices: [u64; 2],
+    /// The products of an update with these, if one rank made all of them, likewise.
+    pub products: [Vec<MatrixCall>; 2],
     /// Weights on the rank that are not trained.
     pub frozen: Frozen,
 }
@@ -122,6 +129,8 @@ impl Layer {
             routed.map(|weight| weight.routed_on_rank(shape.mesh.expert, shape.mesh.expert_tensor())).sum();
         let others = || weights.iter().filter(|weight| !weight.routed);
         let on_rank = |weight: &Weight| shape.scheme.elements_on_rank(&shape.grid, weight);
+        let by_rule = shape.matrices && block.is_some();
+        let matrices = weights.iter().filter(|_| by_rule).filter_map(|weight| Matrices::of(shape, weight));
         let dense: u64 = others().map(on_rank).sum();
         // Every rank has a summand of the gradient of what it holds whole of an adapter.
         let is_summed = |weight: &Weight, axis: Axis| match shape.adapters {
@@ -144,6 +153,7 @@ impl Layer {
             recompute,
             parameters: dense + routed,
             routed,
+            matrices: matrices.collect(),
             frozen: Frozen::of(shape, block.is_some(), &frozen),
             summands: Axis::ALL.into_iter().map(summands).filter(|(_, elements)| *elements > 0).collect(),
             tensors: weights.iter().map(|weight| weight.copies).sum(),
@@ -197,7 +207,8 @@ impl Layer {
     }
 
     /// Its costs as a separate stage, without messages.
-    pub fn cost(&self, overlap: bool) -> StageCost {
+    pub fn cost(&self, plan: &Plan) -> StageCost {
+        let (overlap, rule) = (plan.stack.overlap_tensor_backward, plan.job.optimizer().of_matrices());
         let segment = |run: &dyn Fn(&mut Emitter)| {
             let mut emitter = Emitter::new(overlap);
             run(&mut emitter);
@@ -212,6 +223,8 @@ impl Layer {
             peak: backward_peak(&self.parts, self.recompute),
             parameters: self.parameters,
             routed: self.routed,
+            matrices: elements_of_matrices(&self.matrices),
+            products: rule.map(|rule| products_of_layer(rule, &self.matrices)).unwrap_or_default(),
             frozen: self.frozen,
         }
     }
@@ -220,18 +233,18 @@ impl Layer {
 impl StageCost {
     /// Costs of a block in the mesh, microbatch and stack of `plan`.
     pub fn of_block(plan: &Plan, block: &Block, recompute: Recompute) -> StageCost {
-        Layer::of_block(&Shape::of(plan), 0, block, recompute).cost(plan.stack.overlap_tensor_backward)
+        Layer::of_block(&Shape::of(plan), 0, block, recompute).cost(plan)
     }
 
     /// Costs of the embedding.
     pub fn of_embedding(plan: &Plan) -> StageCost {
-        Layer::embedding(&Shape::of(plan), &plan.model).cost(plan.stack.overlap_tensor_backward)
+        Layer::embedding(&Shape::of(plan), &plan.model).cost(plan)
     }
 
     /// Costs of the head.
     pub fn of_head(plan: &Plan) -> StageCost {
         let layer = Layer::head(&Shape::of(plan), &plan.model, ends_apart(plan));
-        layer.cost(plan.stack.overlap_tensor_backward)
+        layer.cost(plan)
     }
 }
 

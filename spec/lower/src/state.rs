@@ -3,6 +3,7 @@
 
 use crate::adapters::Frozen;
 use crate::data::divisor;
+use crate::matrices::Matrices;
 use crate::part::Part;
 use crate::passes::BackwardPart;
 use crate::stage::{Layer, Stage, Variant};
@@ -20,6 +21,8 @@ pub struct LayerParameters {
     pub dense: u64,
     /// Those of routed experts, where other ranks have these in common.
     pub routed: u64,
+    /// Those in matrices that the optimizer updates as such: of the former, and of the latter.
+    pub matrices: [u64; 2],
     /// Weights that are not trained.
     pub frozen: Frozen,
 }
@@ -53,12 +56,21 @@ impl StateSegments {
     }
 }
 
-/// The update of a rank with these parameters, fewer by the remainders that its data axis leaves when it divides them.
-pub fn update_segment(plan: &Plan, LayerParameters { dense, routed, frozen }: LayerParameters) -> Segment {
-    let even = |axis, parameters: u64| parameters - parameters % divisor(plan, axis) as u64;
+/// The update of a rank with these parameters, fewer by the remainders that its data axis leaves when it divides them. Of what it
+/// does with whole matrices there is nothing: their sizes are not given.
+pub fn update_segment(plan: &Plan, parameters: LayerParameters) -> Segment {
+    let even = |axis, parameters: u64| match parameters {
+        0 => 0,
+        some => some - some % divisor(plan, axis) as u64,
+    };
+    let LayerParameters { dense, routed, matrices, frozen } = parameters;
+    let parts = [(Axis::Data, dense, matrices[0]), (Axis::ExpertData, routed, matrices[1])];
+    let [dense, routed] =
+        parts.map(|(axis, all, matrices)| [even(axis, all - matrices), even(axis, matrices)]);
     let shard = LayerParameters {
-        dense: even(Axis::Data, dense),
-        routed: if routed > 0 { even(Axis::ExpertData, routed) } else { 0 },
+        dense: dense.iter().sum(),
+        routed: routed.iter().sum(),
+        matrices: [dense[1], routed[1]],
         frozen,
     };
     let mut segment = update::segment(plan, &[stage(&[shard])], 0);
@@ -84,6 +96,7 @@ fn stage(layers: &[LayerParameters]) -> Stage {
         recompute: Recompute::None,
         parameters: parameters.dense + parameters.routed,
         routed: parameters.routed,
+        matrices: Matrices::without_sizes(parameters.matrices),
         frozen: parameters.frozen,
         summands: Vec::new(),
         tensors: 1,

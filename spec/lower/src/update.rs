@@ -1,8 +1,9 @@
 //! The end of a step on one rank: what was not overlapped, the gradients' norm, the optimizer on GPU or host.
 
-use crate::data::{Copies, gathers, gathers_updated, reductions, shard_axis};
+use crate::data::{Copies, Trained, gathers, gathers_matrices, gathers_updated, reductions, shard_axis};
 use crate::emit::Emitter;
 use crate::linear::quantise;
+use crate::matrices::{Matrices, MatrixWork};
 use crate::offload::{Bucket, host_update, late_copies, updated_weights};
 use crate::process::close_step;
 use crate::shape::Shape;
@@ -11,6 +12,7 @@ use crate::step::StepWork;
 use std::collections::BTreeMap;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::{Divided, Reduction};
+use trainwright_spec::optimizer::Rule;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{
     Access, Axis, CollectiveCall, CopyDirection, HostUpdate, Kernel, LayerSpan, Pass, Place, Segment, Stream,
@@ -24,9 +26,10 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     let stages: Vec<&Stage> = stages_on(plan, stages, pipeline_rank).collect();
     let copies = Copies::of_all(plan, stages.iter().flat_map(|stage| stage.layers()));
     let gradient = Shape::of(plan).gradient_bytes();
-    let by_gpu = (1.0 - plan.offload.updated_by_host()) * copies.updated(plan) as f64;
-    let mut update =
-        Update { plan, pipeline_rank, stages, copies, gradient, by_gpu, emitter: Emitter::new(false) };
+    let updated = copies.updated(plan);
+    let by_gpu = (1.0 - plan.offload.updated_by_host()) * updated.all as f64;
+    let emitter = Emitter::new(false);
+    let mut update = Update { plan, pipeline_rank, stages, copies, updated, gradient, by_gpu, emitter };
     update.reduce_gradients();
     update.sum_shared_gradients();
     let copied = (plan.offload.updated_by_host() > 0.0).then(|| update.copy_late_gradients());
@@ -34,6 +37,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         update.clip(copied);
     }
     update.reduce_ratios();
+    update.multiply_matrices();
     let clipped = update.emitter.frontier();
     update.optimize_on_gpu();
     if let Some(copied) = copied {
@@ -53,6 +57,8 @@ struct Update<'a> {
     stages: Vec<&'a Stage>,
     /// Their parameters on one rank.
     copies: Copies,
+    /// Those that it updates.
+    updated: Trained,
     /// Bytes of one accumulated gradient element.
     gradient: Bytes,
     /// Parameters that this rank's GPU updates.
@@ -111,7 +117,7 @@ impl<'a> Update<'a> {
         // Both copies of a stage have seen half of the microbatches.
         let both_ways = plan.schedule().copies() > 1;
         if both_ways && plan.mesh.pipeline > 1 {
-            let bytes = self.gradient * self.copies.updated(plan) as f64;
+            let bytes = self.gradient * self.updated.all as f64;
             self.all_reduce("reduce copies", UpdateStep::SumCopies, Axis::Mirror, bytes);
         }
         // With two copies the ends hold the same: their sum is that of all copies of the tied embedding.
@@ -141,7 +147,7 @@ impl<'a> Update<'a> {
     /// The norm of all gradients, and the scaling of those that the GPU updates with; the processors scale what they read
     /// as they update. `copied` is the op with which gradients have left the GPU.
     fn clip(&mut self, copied: Option<usize>) {
-        let gradients = self.gradient * self.copies.updated(self.plan) as f64;
+        let gradients = self.gradient * self.updated.all as f64;
         match self.plan.offload.gradients {
             None => {
                 let work = streaming(Access::Reduction, gradients, Bytes::ZERO);
@@ -194,12 +200,41 @@ impl<'a> Update<'a> {
         if self.by_gpu <= 0.0 {
             return;
         }
-        let (read, written) = self.plan.state_bytes().update_traffic();
         let launches = self.launches(self.plan.stack.optimizer);
-        let elements = self.by_gpu / launches as f64;
+        let matrices = self.updated.matrices as f64;
+        let by_rule = [(Rule::Elements, self.by_gpu - matrices), (Rule::Matrices, matrices)];
+        let (mut read, mut written) = (Bytes::ZERO, Bytes::ZERO);
+        for (rule, parameters) in by_rule {
+            let (reads, writes) = self.plan.state_bytes_by(rule).update_traffic();
+            let elements = parameters / launches as f64;
+            (read, written) = (read + reads * elements, written + writes * elements);
+        }
         for _ in 0..launches {
-            let work = streaming(Access::Elementwise, read * elements, written * elements);
-            self.step("optimizer", UpdateStep::Optimize, work);
+            self.step("optimizer", UpdateStep::Optimize, streaming(Access::Elementwise, read, written));
+        }
+    }
+
+    /// What an optimizer of matrices computes with them: gathers those that it needs whole, then multiplies.
+    fn multiply_matrices(&mut self) {
+        let plan = self.plan;
+        let Some(rule) = plan.job.optimizer().of_matrices() else { return };
+        let matrices: Vec<Matrices> =
+            self.layers().flat_map(|layer| layer.matrices.iter().copied()).collect();
+        let work = MatrixWork::of(plan, rule, &matrices);
+        let Some(Kernel::Gemm { precision, .. }) = work.products.first() else { return };
+        let element = precision.storage_bytes();
+        if rule.needs_whole() {
+            for work in gathers_matrices(plan, &self.copies, element) {
+                self.step("gather momenta", UpdateStep::GatherMomenta, work);
+            }
+        }
+        for (axis, elements) in work.gathered {
+            let (kind, call) = (CollectiveKind::AllGather, CollectiveCall::Single);
+            let work = Work::Collective { kind, axis, bytes: element * elements as f64, call };
+            self.step("gather momenta", UpdateStep::GatherMomenta, work);
+        }
+        for kernel in work.products {
+            self.step("matrices", UpdateStep::MultiplyMatrices, Work::Compute(kernel));
         }
     }
 

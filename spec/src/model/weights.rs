@@ -22,6 +22,8 @@ pub struct Weight {
     pub split: Split,
     /// Whether each copy belongs to a routed expert, so that expert parallelism spreads the copies over ranks.
     pub routed: bool,
+    /// Rows and columns of each matrix that a copy is made of; `None` of vectors.
+    pub matrix: Option<[u64; 2]>,
 }
 
 /// How tensor parallelism of degree t divides a weight.
@@ -40,7 +42,11 @@ pub enum Split {
 
 impl Weight {
     fn new(name: &'static str, shape: &[usize], split: Split) -> Self {
-        Self { name, elements: elements(shape), copies: 1, split, routed: false }
+        let matrix = match *shape {
+            [] | [_] => None,
+            [.., rows, columns] => Some([rows as u64, columns as u64]),
+        };
+        Self { name, elements: elements(shape), copies: 1, split, routed: false, matrix }
     }
 
     /// A matrix.
@@ -58,6 +64,13 @@ impl Weight {
     pub fn is_vector(&self) -> bool {
         self.split == Split::Replicated
             || ["bias", "gain", "decay"].iter().any(|end| self.name.ends_with(end))
+    }
+
+    /// Rows and columns of each matrix that takes part in products; `None` of vectors and of convolutions, which work on each
+    /// channel by itself.
+    pub fn multiplied(&self) -> Option<[u64; 2]> {
+        let by_channel = ["bias", "norm", "convolution"].iter().any(|end| self.name.ends_with(end));
+        self.matrix.filter(|_| !by_channel)
     }
 
     /// Elements that one of `tensor` ranks of the tensor axis holds, all copies together; each copy rounds up.

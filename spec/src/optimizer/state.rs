@@ -1,6 +1,6 @@
 //! The precision of gradients, moments and master weights, and the bytes of a parameter that follow.
 
-use super::Optimizer;
+use super::{Optimizer, Rule};
 use crate::precision::Precision;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -85,16 +85,17 @@ pub struct StateBytes {
     pub gradient: Bytes,
     /// The copy of the weight that the optimizer keeps in addition.
     pub master: Bytes,
-    /// All moments.
+    /// All moments and factors.
     pub moments: Bytes,
     /// Bytes that the optimizer moves beyond one pass over all of this.
     pub extra: Bytes,
 }
 
 impl StateBytes {
-    /// Of a parameter trained in `precision`; `gradients` in which gradients are accumulated if `state` does not say.
+    /// Of a parameter with that rule, trained in `precision`; `gradients` in which gradients are accumulated if `state` does not say.
     pub fn new(
         optimizer: &dyn Optimizer,
+        rule: Rule,
         precision: Precision,
         gradients: Precision,
         state: &StatePrecision,
@@ -105,11 +106,14 @@ impl StateBytes {
             MasterWeights::Remainder => 2.0,
             MasterWeights::None => 0.0,
         };
+        let matrices = optimizer.of_matrices().filter(|_| rule == Rule::Matrices);
+        let moments = matrices.map_or(optimizer.moment_bytes(), |matrices| matrices.moment_bytes());
+        let factors = matrices.map_or(Bytes::ZERO, |matrices| matrices.factor_bytes());
         Self {
             weight: precision.storage_bytes(),
             gradient: state.gradients.unwrap_or(gradients).storage_bytes(),
             master: Bytes::new(master),
-            moments: (optimizer.moment_bytes() / Moments::Fp32.bytes()) * state.moments.bytes(),
+            moments: (moments / Moments::Fp32.bytes()) * state.moments.bytes() + factors,
             extra: optimizer.extra_traffic(),
         }
     }
@@ -146,7 +150,7 @@ mod tests {
         let check = |gradients, moments, master_weights, bytes: [f64; 4], traffic: (f64, f64)| {
             let state = StatePrecision { gradients: Some(gradients), moments, master_weights };
             let adam = optimizer("adam").unwrap();
-            let found = StateBytes::new(adam, Precision::Bf16, Precision::Fp32, &state);
+            let found = StateBytes::new(adam, Rule::Elements, Precision::Bf16, Precision::Fp32, &state);
             let parts = [found.weight, found.gradient, found.master, found.moments];
             assert_eq!(parts, bytes.map(Bytes::new), "{state:?}");
             let (read, written) = found.update_traffic();

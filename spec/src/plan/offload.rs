@@ -158,6 +158,13 @@ impl Plan {
                 return bad("offload.delayed_update", "true".into(), needs_optimizer.into());
             }
         }
+        if let Some(place) = offload.optimizer
+            && self.job.optimizer().of_matrices().is_some()
+        {
+            let name = &self.job.optimizer;
+            let allowed = format!("processors update element by element: not with optimizer `{name}`");
+            return bad("offload.optimizer", format!("`{}`", place.name()), allowed);
+        }
         for (key, place) in &placed[1..3] {
             if let Some(place) = place
                 && offload.updated_by_host() < 1.0

@@ -254,6 +254,10 @@ pub enum UpdateStep {
     Clip,
     /// Adds up the squares that the ratios of layer-wise optimizers are made of: of each tensor and of its update.
     SumRatios,
+    /// Pieces the momenta of matrices together.
+    GatherMomenta,
+    /// The products of an optimizer of matrices.
+    MultiplyMatrices,
     /// New weights and moments.
     Optimize,
     /// Pieces updated weights together.

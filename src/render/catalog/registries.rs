@@ -12,7 +12,7 @@ use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::{DISPATCHERS, Dispatcher, Move, Visits};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Mask;
-use trainwright_spec::optimizer::{OPTIMIZERS, Optimizer, state_bytes};
+use trainwright_spec::optimizer::{OPTIMIZERS, Optimizer, Rule, state_bytes};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::{PipelineShape, SCHEDULES, Schedule, text};
 use trainwright_spec::stack::AttentionKernel;
@@ -242,12 +242,18 @@ pub fn dispatcher(dispatcher: &dyn Dispatcher) -> String {
 pub fn optimizers() -> Shown {
     Ok(Table::of(OPTIMIZERS)
         .left("optimizer", |optimizer| optimizer.name())
-        .right("bf16", |optimizer| state_bytes(*optimizer, Precision::Bf16).get())
-        .right("fp32", |optimizer| state_bytes(*optimizer, Precision::Fp32).get())
+        .right("bf16", |optimizer| state_bytes(*optimizer, Rule::Elements, Precision::Bf16).get())
+        .right("fp32", |optimizer| state_bytes(*optimizer, Rule::Elements, Precision::Fp32).get())
+        .right("matrices", |optimizer| {
+            let has_rule = optimizer.of_matrices().is_some();
+            has_rule
+                .then(|| state_bytes(*optimizer, Rule::Matrices, Precision::Bf16).get().to_string())
+                .unwrap_or_default()
+        })
         .left("summary", |optimizer| optimizer.summary())
         .left("source", |optimizer| optimizer.source())
         .wrapped()
-        + "bf16, fp32: bytes of state per parameter, fp32 master weights included\n")
+        + "bf16, fp32: bytes of state per parameter, fp32 master weights included; matrices: of those in blocks, in bf16\n")
 }
 
 /// An optimizer with its bytes for each parameter.
@@ -258,6 +264,12 @@ pub fn optimizer(optimizer: &dyn Optimizer) -> String {
         "source": optimizer.source(),
         "moment_bytes": optimizer.moment_bytes(),
         "extra_traffic_bytes": optimizer.extra_traffic(),
+        "extra_passes": optimizer.extra_passes(),
+        "matrices": optimizer.of_matrices().map(|rule| json!({
+            "moment_bytes": rule.moment_bytes(),
+            "factor_bytes": rule.factor_bytes(),
+            "needs_whole": rule.needs_whole(),
+        })),
     }))
 }
 

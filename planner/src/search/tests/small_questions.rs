@@ -103,6 +103,10 @@ pub(super) fn questions() -> Vec<(&'static str, Question)> {
         question
     };
     let core = "megatron-core";
+    let with_optimizer = |optimizer: &str, mut question: Question| {
+        question.job.optimizer = optimizer.into();
+        question
+    };
     let mut experts_after_dense = question("deepseek-v3", 2, "dgx-h100:2", 79.0, [1024, 16], core);
     experts_after_dense.model.blocks[1].count = 3;
     vec![
@@ -116,6 +120,18 @@ pub(super) fn questions() -> Vec<(&'static str, Question)> {
         ("llama-3-8b, ample", question("llama-3-8b", 8, "dgx-h100:1", 79.0, [4096, 8], core)),
         ("llama-3-8b, tight", question("llama-3-8b", 16, "dgx-h100:1", 14.0, [4096, 8], core)),
         ("llama-3-8b, two nodes", question("llama-3-8b", 12, "dgx-h100:2", 10.0, [8192, 16], core)),
+        (
+            "llama-3-8b by muon",
+            with_optimizer("muon", question("llama-3-8b", 16, "dgx-h100:1", 14.0, [4096, 8], core)),
+        ),
+        (
+            "llama-3-8b by shampoo",
+            with_optimizer("shampoo", question("llama-3-8b", 12, "dgx-h100:2", 16.0, [8192, 16], core)),
+        ),
+        (
+            "mixtral-8x7b by muon",
+            with_optimizer("muon", question("mixtral-8x7b", 6, "dgx-h100:2", 24.0, [4096, 16], core)),
+        ),
         ("llama, 2021", question("llama-3-8b", 8, "dgx-h100:1", 20.0, [2048, 8], "megatron-lm-2021")),
         (
             "adapters, tight",

@@ -90,7 +90,8 @@ fn attention_weights(a: &Attention, hidden: usize, names: &AttentionNames, weigh
         let gain = Weight::new(names.qk_norm, &[a.head_dim], Split::Replicated);
         weights.push(Weight { copies: 2, ..gain });
     }
-    weights.push(Weight::new(names.output, &[a.heads, a.value_head_dim, hidden], Split::Tensor));
+    let values = a.heads.saturating_mul(a.value_head_dim);
+    weights.push(Weight::new(names.output, &[values, hidden], Split::Tensor));
     if a.output_bias {
         weights.push(Weight::new(names.output_bias, &[hidden], Split::Replicated));
     }
@@ -138,7 +139,7 @@ fn recurrent_weights(a: &Attention, recurrence: &Recurrence, hidden: usize, weig
 fn indexer_weights(indexer: &Indexer, from: usize, hidden: usize, weights: &mut Vec<Weight>) {
     use Split::Replicated;
     let Indexer { heads, head_dim, .. } = *indexer;
-    weights.push(Weight::new("indexer query", &[from, heads, head_dim], Replicated));
+    weights.push(Weight::new("indexer query", &[from, heads.saturating_mul(head_dim)], Replicated));
     weights.push(Weight::new("indexer key", &[hidden, head_dim], Replicated));
     weights.push(Weight::new("indexer key norm", &[2, head_dim], Replicated));
     weights.push(Weight::new("indexer head weight", &[hidden, heads], Replicated));
@@ -148,22 +149,27 @@ fn indexer_weights(indexer: &Indexer, from: usize, hidden: usize, weights: &mut 
 /// projections down to the ranks are on every tensor rank, those up to the heads are divided.
 fn latent_weights(a: &Attention, latent: &Latent, hidden: usize, weights: &mut Vec<Weight>) {
     use Split::{Replicated, Tensor};
+    let queries = a.heads.saturating_mul(a.head_dim);
     match latent.query_rank {
         Some(rank) => {
             weights.push(Weight::new("query down", &[hidden, rank], Replicated));
             weights.push(Weight::new("query rank norm", &[rank], Replicated));
-            weights.push(Weight::new("query up", &[rank, a.heads, a.head_dim], Tensor));
+            weights.push(Weight::new("query up", &[rank, queries], Tensor));
             if a.qkv_bias {
                 weights.push(Weight::new("query down bias", &[rank], Replicated));
             }
         }
-        None => weights.push(Weight::new("query", &[hidden, a.heads, a.head_dim], Tensor)),
+        None => weights.push(Weight::new("query", &[hidden, queries], Tensor)),
     }
     let compressed = latent.kv_rank.saturating_add(latent.rotary_head_dim);
     let expanded = a.head_dim.saturating_sub(latent.rotary_head_dim).saturating_add(a.value_head_dim);
     weights.push(Weight::new("key and value down", &[hidden, compressed], Replicated));
     weights.push(Weight::new("key and value rank norm", &[latent.kv_rank], Replicated));
-    weights.push(Weight::new("key and value up", &[latent.kv_rank, a.heads, expanded], Tensor));
+    weights.push(Weight::new(
+        "key and value up",
+        &[latent.kv_rank, a.heads.saturating_mul(expanded)],
+        Tensor,
+    ));
     if a.qkv_bias {
         weights.push(Weight::new("key and value down bias", &[compressed], Replicated));
     }

@@ -114,6 +114,7 @@ impl Completed {
         let known = ["ddp", "zero1", "zero2", "zero3", "zero2-fsdp", "hsdp"];
         let sharding = (!known.contains(&name)).then(|| names::data_sharding(&run.data_sharding));
         let offload = run.offload().is_err().then_some(None);
+        let optimizer = run.optimizer().is_none().then_some(None);
         let dispatcher = (!run.dispatcher_is_known()).then_some(None);
         let schedule = run.noted_schedule_is_unknown();
 
@@ -124,6 +125,7 @@ impl Completed {
             ("norm_kernel", &mut self.run.norm_kernel, norms, Kind::Kernels),
             ("data_sharding", &mut self.run.data_sharding, sharding, Kind::Memory),
             ("offload", &mut self.run.offload, offload, Kind::Memory),
+            ("optimizer", &mut self.run.optimizer, optimizer, Kind::Memory),
             ("dispatcher", &mut self.run.dispatcher, dispatcher, Kind::Kernels),
         ];
         for (column, cell, word, kind) in columns {

@@ -6,6 +6,7 @@ use super::cluster::NODES;
 use std::sync::LazyLock;
 use trainwright_spec::model::Model;
 use trainwright_spec::model::preset::{preset, presets};
+use trainwright_spec::optimizer::OPTIMIZERS;
 
 /// Every model of the catalog, read once for all rows.
 pub(super) static MODELS: LazyLock<Vec<Model>> =
@@ -43,6 +44,13 @@ pub(super) fn data_sharding(text: &str) -> Option<&'static str> {
         () if has(&["ddp", "none", "noshard", "replica"]) || text == "dp" => "ddp",
         () => return None,
     })
+}
+
+/// The optimizer: `adam` of `distributed Adam`.
+pub(super) fn optimizer(text: &str) -> Option<&'static str> {
+    let text = text.to_lowercase();
+    let mut words = text.split(|letter: char| !letter.is_alphanumeric());
+    words.find_map(|word| OPTIMIZERS.iter().map(|known| known.name()).find(|name| *name == word))
 }
 
 /// How attention is computed: `flash2` of `FlashAttention-2`.
@@ -148,6 +156,19 @@ mod tests {
         }
         for text in ["abacus", "", "A1000", "amdinstinct(8ranks;seereadme)", "h2"] {
             assert_eq!(gpu(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn optimizers_are_known_by_other_names() {
+        for (text, name) in [
+            ("Muon", Some("muon")),
+            ("distributed Adam", Some("adam")),
+            ("AdamW (fused)", Some("adamw")),
+            ("Adafactor", None),
+            ("", None),
+        ] {
+            assert_eq!(optimizer(text), name, "{text}");
         }
     }
 

@@ -110,7 +110,11 @@ impl Run {
         let offload = self.offload()?;
         let sequence = self.seq_len.ok_or_else(|| NoPlan::missing("seq_len"))?;
         let adapters = self.adapters(&model)?;
-        let job = Job { adapters, ..Job::new(sequence, global_batch, self.precision(&cluster.node.gpu)?) };
+        let mut job =
+            Job { adapters, ..Job::new(sequence, global_batch, self.precision(&cluster.node.gpu)?) };
+        if let Some(optimizer) = self.optimizer() {
+            job.optimizer = optimizer.into();
+        }
         let plan = Plan {
             micro_batch,
             schedule,
@@ -351,6 +355,15 @@ impl Run {
         // Hybrid sharding is within a node unless said otherwise.
         let node = self.gpus_per_node.filter(|_| scheme == "hsdp");
         Ok(Sharding { scheme: scheme.into(), ranks: ranks.or(node) })
+    }
+
+    /// The optimizer that the row names, or its notes.
+    pub(super) fn optimizer(&self) -> Option<&'static str> {
+        if !self.optimizer.is_empty() {
+            return names::optimizer(&self.optimizer);
+        }
+        let notes = self.notes.split(';').filter_map(|note| note.trim().strip_suffix(" optimizer"));
+        notes.filter_map(names::optimizer).next()
     }
 
     pub(super) fn offload(&self) -> Result<Offload, NoPlan> {

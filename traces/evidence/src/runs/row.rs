@@ -118,6 +118,8 @@ pub struct Run {
     pub data_sharding: String,
     /// Recomputation; blank: nothing.
     pub recompute: String,
+    /// The optimizer; blank: that of `notes` as in `Muon optimizer`, or AdamW.
+    pub optimizer: String,
     /// State that is offloaded to the host; blank: nothing.
     pub offload: String,
     /// How attention is computed; blank: as the software did at that date.

@@ -99,6 +99,14 @@ fn optimizer(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value
         "momentum" => ("SGD", json!({ "momentum": 0.9 })),
         "sgd" => ("SGD", json!({ "momentum": 0.0 })),
         "adamw" => ("AdamW", json!({})),
+        "muon" => {
+            if stage(plan) == 0 || plan.mesh.tensor > 1 {
+                let why =
+                    "Muon only with ZeRO, which makes matrices of what it divides, and without tensor ranks";
+                coverage.refuse("job.optimizer", why);
+            }
+            ("Muon", json!({}))
+        }
         _ => {
             coverage.omit("job.optimizer", "AdamW takes its place");
             ("AdamW", json!({}))

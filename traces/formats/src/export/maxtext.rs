@@ -3,6 +3,7 @@
 pub(crate) mod model;
 
 use super::coverage::Coverage;
+use super::fields::has_experts;
 use super::shared::{blocks_per_stage, uniform_recompute};
 use super::{ExportedFile, Exporter, Request, yaml};
 use serde_json::{Map, Value, json};
@@ -193,6 +194,8 @@ fn state(plan: &Plan, coverage: &mut Coverage, table: &mut Map<String, Value>) {
     let optimizer = match plan.job.optimizer.as_str() {
         "adamw" => "adamw",
         "sgd" => "sgd",
+        // It knows which weights of these are matrices.
+        "muon" if !has_experts(plan) => "muon",
         _ => {
             coverage.omit("job.optimizer", "adamw takes its place");
             "adamw"

@@ -177,14 +177,19 @@ fn job(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     }
     let optimizer = match job.optimizer.as_str() {
         "momentum" | "sgd" => "sgd",
+        "muon" => "muon",
         _ => "adam",
     };
-    let known = matches!(job.optimizer.as_str(), "adamw" | "momentum" | "sgd");
+    let known = matches!(job.optimizer.as_str(), "adamw" | "momentum" | "sgd" | "muon");
     coverage.express_if(known, "job.optimizer", "adam with decoupled weight decay takes its place");
     out.set("--optimizer", optimizer, "optimizer.optimizer");
     if optimizer == "sgd" {
         let momentum = if job.optimizer == "momentum" { 0.9 } else { 0.0 };
         out.set("--sgd-momentum", momentum, "optimizer.sgd_momentum");
+    }
+    if optimizer == "muon" && plan.mesh.tensor > 1 {
+        // Whole matrices, not the part of each tensor rank.
+        out.set("--muon-tp-mode", "duplicated", "optimizer.muon_tp_mode");
     }
     out.set("--clip-grad", if job.gradient_clipping { 1.0 } else { 0.0 }, "optimizer.clip_grad");
 }

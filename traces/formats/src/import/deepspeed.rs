@@ -190,11 +190,12 @@ fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
         "lamb" => "lamb".into(),
         "sgd" if momentum > 0.0 => "momentum".into(),
         "sgd" => "sgd".into(),
+        "muon" => "muon".into(),
         "onebitadam" | "onebitlamb" | "zerooneadam" => {
-            let allowed = "Adam, AdamW, Lamb or SGD: plans do not have compressed gradients";
+            let allowed = "Adam, AdamW, Lamb, Muon or SGD: plans do not have compressed gradients";
             return Err(request.bad_text("optimizer.type", &kind, allowed));
         }
-        _ => return Err(request.bad_text("optimizer.type", &kind, "Adam, AdamW, Lamb or SGD")),
+        _ => return Err(request.bad_text("optimizer.type", &kind, "Adam, AdamW, Lamb, Muon or SGD")),
     };
     Ok(())
 }

@@ -312,7 +312,8 @@ fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
     plan.job.optimizer = match tables.text("opt_type")?.as_deref() {
         None | Some("adamw" | "adam_pax") => "adamw".into(),
         Some("sgd") => "sgd".into(),
-        Some(other) => return Err(request.bad_text("opt_type", other, "adamw, adam_pax or sgd")),
+        Some("muon") => "muon".into(),
+        Some(other) => return Err(request.bad_text("opt_type", other, "adamw, adam_pax, sgd or muon")),
     };
     plan.job.gradient_clipping = tables.number("gradient_clipping_threshold")?.unwrap_or(1.0) > 0.0;
     if tables.flag("optimizer_memory_host_offload")? {

@@ -182,8 +182,13 @@ fn job(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Spec
         "adam" => "adamw".into(),
         "sgd" if momentum == 0.0 => "sgd".into(),
         "sgd" => "momentum".into(),
-        other => return Err(request.bad_text("--optimizer", other, "adam or sgd")),
+        "muon" | "dist_muon" => "muon".into(),
+        other => return Err(request.bad_text("--optimizer", other, "adam, sgd, muon or dist_muon")),
     };
+    let mode = given.text("--muon-tp-mode").unwrap_or("blockwise");
+    if plan.job.optimizer == "muon" && plan.mesh.tensor > 1 && mode != "duplicated" {
+        given.assume("--muon-tp-mode", "duplicated: each tensor rank makes whole matrices orthogonal");
+    }
     plan.job.gradient_clipping = given.number("--clip-grad")?.unwrap_or(1.0) > 0.0;
     Ok(())
 }

@@ -330,7 +330,7 @@ fn contradictions_are_refused() {
 fn values_that_plans_do_not_have_are_refused() {
     for kind in ["OneBitAdam", "OneBitLamb", "ZeroOneAdam"] {
         let expected = format!(
-            "file: `optimizer.type` is `{kind}`; Adam, AdamW, Lamb or SGD: plans do not have compressed gradients"
+            "file: `optimizer.type` is `{kind}`; Adam, AdamW, Lamb, Muon or SGD: plans do not have compressed gradients"
         );
         check_fault("deepspeed", &format!("{{\"optimizer\": {{\"type\": \"{kind}\"}}}}"), &expected);
     }

@@ -42,6 +42,9 @@ fn sharding(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     if divides && matches!(plan.job.optimizer.as_str(), "momentum" | "sgd") {
         coverage.refuse("job.optimizer", "the distributed optimizer takes adam alone");
     }
+    if plan.job.optimizer == "muon" && !["none", "zero1"].contains(&plan.data_sharding.as_str()) {
+        coverage.refuse("job.optimizer", "Megatron-FSDP does not take muon");
+    }
     if sets > 1 {
         out.set("--num-distributed-optimizer-instances", sets, "ddp.num_distributed_optimizer_instances");
     }
@@ -68,12 +71,13 @@ fn precision(plan: &Plan, coverage: &mut Coverage, out: &mut Arguments) {
     }
     let supports_precision_aware = plan.data_sharding == "zero1"
         && plan.job.precision.base() == Precision::Bf16
+        && plan.job.optimizer != "muon"
         && plan.offload.optimizer.is_none();
     if !needs_precision_aware {
         return;
     }
     if !supports_precision_aware {
-        let why = "only with a divided optimizer on the GPU and weights in bf16";
+        let why = "only with adam, divided and on the GPU, and weights in bf16";
         coverage.omit("state.moments", why);
         coverage.omit("state.master_weights", why);
         return;

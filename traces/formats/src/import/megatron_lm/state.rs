@@ -25,7 +25,9 @@ fn sharding(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
     }
     plan.mesh.shard = (sets > 1).then_some(copies / sets);
     let strategy = given.text("--data-parallel-sharding-strategy");
-    let distributed = given.has("--use-distributed-optimizer");
+    // The former name of muon with it.
+    let distributed =
+        given.has("--use-distributed-optimizer") || given.text("--optimizer") == Some("dist_muon");
     let keeps = given.has("--torch-fsdp2-no-reshard-after-forward");
     given.has("--ckpt-format");
     let fsdp = fsdp(given);
