@@ -133,9 +133,18 @@ fn evidence(range: &Range) -> String {
     }
 }
 
+/// What the optimizer does beside the steps that are forecast; nothing if all of its work is in each.
+pub fn beside_steps(plan: &Plan) -> Option<(&'static str, String)> {
+    let (name, passes) = (&plan.job.optimizer, plan.job.optimizer().extra_passes());
+    let words =
+        || format!("{name} adds {} % of passes in the mean of steps, not in this time", percent(passes));
+    (passes > 0.0).then(|| ("optimizer", words()))
+}
+
 /// Speed, memory and what both rest on: a name and its words each.
 pub fn figures(plan: &Plan, forecast: &Forecast, confidence: &Confidence) -> Vec<(&'static str, String)> {
     let mut figures = vec![("step time", forecast.step_time.to_string())];
+    figures.extend(beside_steps(plan));
     figures.extend(trust(forecast, confidence));
     figures.extend([
         ("tokens/s", tokens_per_s(forecast)),

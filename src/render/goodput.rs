@@ -70,10 +70,10 @@ pub fn page(answer: &Answer) -> String {
     ];
     let extra = plan.job.optimizer().extra_passes();
     if extra > 0.0 {
-        let name = &plan.job.optimizer;
+        let (name, passes) = (&plan.job.optimizer, words::percent(extra));
         pairs.push((
             "optimizer",
-            format!("{name} takes {} % more passes, which count as lost", words::percent(extra)),
+            format!("{name} adds {passes} % of passes in the mean of steps: lost time too"),
         ));
     }
     if let Some([without, with]) = answer.days() {

@@ -1,6 +1,6 @@
 //! The planner's answer: the best plans, their limits, and why others lost.
 
-use super::forecast::{drawing, exposed, hfu, mfu, trust};
+use super::forecast::{beside_steps, drawing, exposed, hfu, mfu, trust};
 use super::stages::stages;
 use super::table::Table;
 use super::words::{
@@ -151,6 +151,7 @@ pub fn figures(question: &Question, found: &Found, confidence: &Confidence) -> V
         ("choices", choices(&best.plan)),
         ("nodes", found.nodes.as_ref().and_then(|nodes| unused_nodes(nodes, best)).unwrap_or_default()),
         ("speed", speed),
+        beside_steps(&best.plan).unwrap_or_default(),
         ("MFU", mfu(forecast)),
         ("HFU", hfu(forecast)),
         ("memory", format!("{memory} on the fullest GPU{}", memory_limit(question, best))),

@@ -59,6 +59,7 @@ GRID = [
     ("deepseek-v3", "dgx-h100:32", (1, 8, 32, 1, 32), 16, "1f1b", 1, "zero1", "full", {}),
     ("gemma-2-27b", "dgx-h100:2", (4, 1, 4, 1, 1), 4, "1f1b", 1, "zero1", "none", {}),
     ("gpt-oss-20b", "dgx-h100:1", (1, 1, 8, 1, 8), 2, "1f1b", 1, "zero1", "none", {}),
+    ("llama-3-8b", "dgx-h100:2", (2, 1, 8, 1, 1), 2, "1f1b", 1, "zero1", "none", {"optimizer": "muon"}),
 ]
 SEQUENCES = {"gpt2": 1024, "gpt3-175b": 2048}
 
@@ -79,7 +80,7 @@ def plan_text(row, layers):
         "cluster": json.dumps(cluster),
         "stack": json.dumps(changes.get("stack", "megatron-core")),
         "job": f'{{ sequence = {SEQUENCES.get(model, 4096)}, global_batch = {data * microbatches}, precision = "bf16", '
-        'optimizer = "adamw", gradient_clipping = true }',
+        f'optimizer = "{changes.get("optimizer", "adamw")}", gradient_clipping = true }}',
         "mesh": "{ " + ", ".join(f"{axis} = {ranks}" for axis, ranks in mesh.items()) + " }",
         "micro_batch": 1,
         "schedule": json.dumps(schedule),

@@ -2,7 +2,7 @@
 
 use super::recompute::Chosen;
 use super::stages::{ends_alone, stages};
-use super::{NoPlan, Run, columns};
+use super::{NoPlan, Run, columns, names};
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::job::Job;
 use trainwright_spec::limits::BLOCK_PASSES;

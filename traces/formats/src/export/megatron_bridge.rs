@@ -33,8 +33,20 @@ impl Exporter for MegatronBridge {
         coverage.omit("job.adapters", "an object of a finetuning recipe (peft), which overrides do not make");
         let mut table = Map::new();
         let fields = choices(request, coverage).0.into_iter().filter_map(|argument| argument.field);
+        // That Muon divides its state is in its name.
+        let divided_muon = plan.job.optimizer == "muon" && plan.data_sharding == "zero1";
+        if divided_muon && plan.stack.overlap_weight_gather {
+            coverage.slow("stack.overlap_weight_gather", "Muon gathers the weights in line");
+        }
         for (path, value) in fields.filter(|(path, _)| !of_recipe(path)) {
-            yaml::set(&mut table, path, value.clone());
+            match path {
+                "optimizer.optimizer" if divided_muon => {
+                    yaml::set(&mut table, path, "dist_muon".into());
+                    continue;
+                }
+                "ddp.use_distributed_optimizer" | "ddp.overlap_param_gather" if divided_muon => continue,
+                _ => yaml::set(&mut table, path, value.clone()),
+            }
             match path {
                 "ddp.use_distributed_optimizer" | "ddp.overlap_param_gather" => {
                     yaml::set(&mut table, &path.replace("ddp.", "optimizer."), value);

@@ -63,6 +63,9 @@ impl Exporter for NeMo {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
             lines.push(format!("{path}={}", text.replace("true", "True").replace("false", "False")));
         }
+        if plan.job.optimizer == "muon" {
+            coverage.refuse("job.optimizer", "NeMo 2 has no Muon");
+        }
         if plan.state.moments != Moments::Fp32 {
             coverage.omit("state.moments", "fp32: other types of them are no text");
         }

@@ -248,7 +248,7 @@ fn stack(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Sp
         Fsdp::Torch => (stack.overlap_gradient_reduction, stack.overlap_weight_gather) = (true, true),
         Fsdp::Megatron => stack.overlap_weight_gather = gathers,
         // Nothing is gathered where nothing is divided.
-        Fsdp::None if given.has("--use-distributed-optimizer") => stack.overlap_weight_gather = gathers,
+        Fsdp::None if state::divides(given) => stack.overlap_weight_gather = gathers,
         Fsdp::None => {}
     }
     if let Some(size) = given.optional_count("--ddp-bucket-size", BUCKET)? {

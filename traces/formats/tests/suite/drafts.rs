@@ -104,7 +104,9 @@ pub fn plans(names: &'static [&'static str], full_model: bool) -> impl Strategy<
     let pipeline = (select(schedules), 0usize..=1, 1usize..=3);
     let scheme = select(vec!["ring", "all-gather", "ulysses"]);
     let data: Vec<&str> = DATA_SCHEMES.iter().map(|scheme| scheme.name()).collect();
-    let optimizers: Vec<&str> = OPTIMIZERS.iter().map(|optimizer| optimizer.name()).collect();
+    // More often the one that each tool has.
+    let optimizers: Vec<&str> =
+        OPTIMIZERS.iter().map(|optimizer| optimizer.name()).chain(["adamw"; 3]).collect();
     let precisions = vec![Precision::Bf16, Precision::Bf16, Precision::Fp16, Precision::Fp32, Precision::Fp8];
     let job = (select(precisions), select(optimizers), any::<bool>(), 1usize..=2);
     let rest = (recomputes(), states(), offloads(), select(data), any::<bool>());

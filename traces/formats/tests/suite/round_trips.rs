@@ -187,6 +187,20 @@ fn torchtitan_is_the_identity_on_plans_of_its_stacks() {
 }
 
 #[test]
+fn megatron_bridge_reads_muon() {
+    for sharding in ["none", "zero1"] {
+        let mut plan = Plan { data_sharding: sharding.into(), ..plain() };
+        plan.job.optimizer = "muon".into();
+        let extra = Extra { model: Some(&plan.model), sequence: None };
+        let (exported, imported) = import_export("megatron-bridge", &plan, extra).unwrap();
+        let name = if sharding == "zero1" { "optimizer: dist_muon" } else { "optimizer: muon" };
+        assert!(exported.files[0].text.contains(name), "{}", exported.files[0].text);
+        assert_eq!(imported.plan.job.optimizer, "muon");
+        assert_eq!(imported.plan.data_sharding, sharding);
+    }
+}
+
+#[test]
 fn megatron_bridge_and_nemo_read_their_exports() {
     let names = &["gpt2", "llama-3-8b", "mixtral-8x7b"];
     for tool in ["megatron-bridge", "nemo"] {
@@ -296,6 +310,11 @@ fn megatron_is_the_identity_on_plans_that_it_expresses() {
     });
     check(&|plan| plan.mesh.shard = Some(4));
     check(&|plan| plan.data_sharding = "none".into());
+    check(&|plan| plan.job.optimizer = "muon".into());
+    check(&|plan| {
+        (plan.mesh.tensor, plan.mesh.data, plan.sequence_parallel) = (4, 2, true);
+        (plan.job.optimizer, plan.data_sharding) = ("muon".into(), "none".into());
+    });
     check(&|plan| {
         plan.stages = vec!["3 full, 9 none".parse().unwrap()];
         plan.job.optimizer = "sgd".into();
@@ -303,7 +322,7 @@ fn megatron_is_the_identity_on_plans_that_it_expresses() {
         plan.data_sharding = "none".into();
         plan.job.gradient_clipping = false;
     });
-    assert_eq!(count, 9);
+    assert_eq!(count, 11);
 }
 
 /// A script as people write it, with variables, arrays and comments.

@@ -25,9 +25,7 @@ fn sharding(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
     }
     plan.mesh.shard = (sets > 1).then_some(copies / sets);
     let strategy = given.text("--data-parallel-sharding-strategy");
-    // The former name of muon with it.
-    let distributed =
-        given.has("--use-distributed-optimizer") || given.text("--optimizer") == Some("dist_muon");
+    let distributed = divides(given);
     let keeps = given.has("--torch-fsdp2-no-reshard-after-forward");
     given.has("--ckpt-format");
     let fsdp = fsdp(given);
@@ -49,6 +47,11 @@ fn sharding(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
     };
     shard(plan, scheme);
     Ok(())
+}
+
+/// Whether ranks divide the optimizer's state; `dist_muon` is the former name of `muon` with the flag.
+pub fn divides(given: &Arguments) -> bool {
+    given.has("--use-distributed-optimizer") || given.text("--optimizer") == Some("dist_muon")
 }
 
 /// The code that divides parameters, gradients and optimizer.
