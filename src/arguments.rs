@@ -210,9 +210,14 @@ pub struct PictureArguments {
 /// The question to the planner.
 #[derive(Debug, Clone, Args)]
 pub struct QuestionArguments {
-    /// A preset (see `show models`), or a Hugging Face config.json: a path with a `/` or ending in .json, or `-`
+    /// A preset (see `show models`); or a Hugging Face config.json: a path with a `/` or ending in .json, or `-`; or a folder with one,
+    /// whose safetensors files are checked against it
     #[arg(long)]
     pub model: String,
+    /// Read a key of config.json from another (`hidden_size=d_model`), or as a number, true or false; `model_type=FAMILY` takes it for
+    /// that family, `model_type=decoder` for a plain decoder; may be repeated
+    #[arg(long, value_name = "KEY=KEY", value_parser = pair)]
+    pub map: Vec<(String, String)>,
     /// A cluster or nodes of the catalog (`selene`, `dgx-h100:16`), or a TOML file, or `-`
     #[arg(long)]
     pub cluster: String,
@@ -502,6 +507,12 @@ pub enum List {
 }
 
 /// `key=value`.
+fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
+    let (key, value) = pair.ok_or("it must read like hidden_size=d_model")?;
+    Ok((key.into(), value.into()))
+}
+
 fn pin(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
     let (key, value) = pair.ok_or("it must read like tensor=8")?;

@@ -7,6 +7,7 @@ pub mod data;
 pub mod fleet;
 pub mod launched;
 pub mod metrics;
+pub mod models;
 pub mod network;
 pub mod requests;
 pub mod rl;
@@ -19,6 +20,7 @@ use crate::arguments::{PinArguments, QuestionArguments, RiskArguments, Space};
 use crate::calls;
 use crate::error::{CliError, refuse};
 use crate::output;
+pub use models::model;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,8 +35,8 @@ use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::{Load, Routing};
 use trainwright_spec::job::Job;
 use trainwright_spec::limits::BLOCK_PASSES;
+use trainwright_spec::model::Model;
 use trainwright_spec::model::flops::AttentionCount;
-use trainwright_spec::model::{Model, hf, preset};
 use trainwright_spec::plan::{
     Plan, ScheduleChoice, pieces_allowed, pipeline_allowed, sequence_allowed, tensor_degree_allowed,
 };
@@ -103,7 +105,7 @@ fn unchecked_on(
     choices: &PinArguments,
     risk: &RiskArguments,
 ) -> Result<Question, CliError> {
-    let model = model(&arguments.model)?;
+    let model = models::mapped(&arguments.model, &arguments.map)?;
     Ok(Question {
         job: Job {
             sequence: arguments.seq,
@@ -257,15 +259,6 @@ fn duration_allowed(model: &Model, job: &Job, cluster: &Cluster) -> Result<(), S
         )),
         false => Ok(()),
     }
-}
-
-/// A model from what stands after `--model`: a path if it has a `/` or ends with `.json`, else a preset.
-pub fn model(reference: &str) -> Result<Model, CliError> {
-    let model = match reference == "-" || reference.contains('/') || reference.ends_with(".json") {
-        true => hf::from_hugging_face(&text(Some("--model"), reference)?, reference),
-        false => preset::preset(reference),
-    };
-    model.map_err(|error| CliError::of_input(Some("--model"), error))
 }
 
 /// The number format of matrix products: the given one if GPUs of every kind have it, else 16 bits where they have them.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::model::flops::AttentionCount;
-use trainwright_spec::model::hf::{families, from_hugging_face};
+use trainwright_spec::model::hf::{Shapes, families, from_files, from_hugging_face};
 use trainwright_spec::model::{Activation, BlockRun, Indexer, Mask, Mlp, Model, Position};
 
 fn fixture_text(name: &str) -> String {
@@ -106,7 +106,8 @@ fn every_family_has_a_fixture() {
         keys["model_type"].as_str().expect("fixtures name their family").to_string()
     };
     let tested: BTreeSet<String> = SIZES.iter().map(|(name, _)| model_type(name)).collect();
-    let known: BTreeSet<String> = families().map(str::to_string).collect();
+    // A plain decoder is what no file calls itself.
+    let known: BTreeSet<String> = families().filter(|name| *name != "decoder").map(str::to_string).collect();
     assert_eq!(tested, known);
 }
 
@@ -270,11 +271,15 @@ fn an_unknown_family_lists_the_nearest_and_all() {
     let known = families().collect::<Vec<_>>().join(", ");
     assert_eq!(
         message("gpt2", "model_type", json!("lama")),
-        format!("c.json: `model_type` is \"lama\"; nearest are llama, llama4_text, bamba; known are {known}")
+        format!(
+            "c.json: `model_type` is \"lama\"; nearest are llama, llama4_text, bamba; known are {known}, or a plain decoder with `--map model_type=decoder`"
+        )
     );
     assert_eq!(
         message("gpt2", "model_type", json!("zzz")),
-        format!("c.json: `model_type` is \"zzz\"; known are {known}")
+        format!(
+            "c.json: `model_type` is \"zzz\"; known are {known}, or a plain decoder with `--map model_type=decoder`"
+        )
     );
 }
 
@@ -369,4 +374,104 @@ fn windows_alternate_block_by_block() {
         let expected: Vec<bool> = (1..=26).map(|layer: usize| !layer.is_multiple_of(pattern)).collect();
         assert_eq!(masks(name), expected, "{name}");
     }
+}
+
+/// Pairs of keys as `--map` has them.
+fn pairs(map: &[&str]) -> Vec<(String, String)> {
+    let pair = |text: &&str| text.split_once('=').map(|(key, from)| (key.to_string(), from.to_string()));
+    map.iter().map(|text| pair(text).unwrap()).collect()
+}
+
+/// Configurations of families that are not known, by their published numbers of parameters.
+#[test]
+fn plain_decoders_are_read_by_meaning() {
+    // InternLM2-7B and ChatGLM3-6B, whose weights have these numbers of elements.
+    let internlm = r#"{"model_type": "internlm2", "hidden_size": 4096, "intermediate_size": 14336, "hidden_act": "silu",
+        "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "bias": false, "vocab_size": 92544,
+        "tie_word_embeddings": false, "rope_theta": 1000000, "rms_norm_eps": 1e-5}"#;
+    let glm = r#"{"model_type": "chatglm", "hidden_size": 4096, "ffn_hidden_size": 13696, "num_attention_heads": 32,
+        "num_layers": 28, "multi_query_group_num": 2, "kv_channels": 128, "add_qkv_bias": true, "add_bias_linear": false,
+        "padded_vocab_size": 65024, "tie_word_embeddings": false}"#;
+    for (text, parameters) in [(internlm, 7_737_708_544), (glm, 6_243_584_000)] {
+        let model = from_files(text, "c.json", &pairs(&["model_type=decoder"]), None).unwrap();
+        assert_eq!(model.parameters(), parameters);
+        assert!(from_files(text, "c.json", &[], None).is_err());
+    }
+    // Keys that nobody else has, and what no key says; the family follows.
+    let odd = r#"{"width": 64, "stack": 3, "n_heads": 4, "ff": 256, "n_vocab": 100, "bias": true}"#;
+    let map = pairs(&[
+        "hidden_size=width",
+        "num_hidden_layers=stack",
+        "intermediate_size=ff",
+        "gated=false",
+        "mlp_bias=bias",
+    ]);
+    let model = from_files(odd, "c.json", &map, None).unwrap();
+    let block = 4 * 64 * 64 + 2 * 64 * 256 + 256 + 64 + 2 * 64;
+    assert_eq!(model.parameters(), 2 * 100 * 64 + 3 * block + 64);
+    let fault =
+        |text: &str, map: &[&str]| from_files(text, "c.json", &pairs(map), None).unwrap_err().to_string();
+    assert_eq!(
+        fault(odd, &["hidden_size=widht"]),
+        "c.json: `hidden_size` is mapped from `widht`; the file has no such key, the nearest are width"
+    );
+    let two = r#"{"d_model": 64, "n_embd": 32, "n_layers": 3, "n_heads": 4, "d_ff": 256, "n_vocab": 100}"#;
+    assert_eq!(
+        fault(two, &["model_type=decoder"]),
+        "c.json: `n_embd` is 32; `d_model` is another, and both may be `hidden_size`: map one of them"
+    );
+    assert!(from_files(two, "c.json", &pairs(&["hidden_size=d_model"]), None).is_ok());
+}
+
+/// The header of a safetensors file with these shapes.
+fn header(shapes: &[(String, Vec<u64>)]) -> Vec<u8> {
+    let tensor =
+        |(name, shape): &(String, Vec<u64>)| (name.clone(), json!({"dtype": "BF16", "shape": shape}));
+    serde_json::to_vec(&shapes.iter().map(tensor).collect::<serde_json::Map<_, _>>()).unwrap()
+}
+
+#[test]
+fn the_shapes_of_weights_are_the_truth() {
+    // Two blocks, 64 wide, with grouped heads of 16, biases of queries, keys and values, no gate, a tied output layer.
+    let block = |layer: usize| {
+        let weights: [(&str, Vec<u64>); 9] = [
+            ("self_attn.q_proj.weight", vec![64, 64]),
+            ("self_attn.q_proj.bias", vec![64]),
+            ("self_attn.k_proj.weight", vec![32, 64]),
+            ("self_attn.k_proj.bias", vec![32]),
+            ("self_attn.v_proj.weight", vec![32, 64]),
+            ("self_attn.v_proj.bias", vec![32]),
+            ("self_attn.o_proj.weight", vec![64, 64]),
+            ("mlp.up_proj.weight", vec![256, 64]),
+            ("mlp.down_proj.weight", vec![64, 256]),
+        ];
+        let norms =
+            ["input_layernorm.weight", "post_attention_layernorm.weight"].map(|name| (name, vec![64]));
+        let named = |(name, shape): (&str, Vec<u64>)| (format!("model.layers.{layer}.{name}"), shape);
+        weights.into_iter().chain(norms).map(named).collect::<Vec<_>>()
+    };
+    let ends = [
+        ("model.embed_tokens.weight".to_string(), vec![100, 64]),
+        ("model.norm.weight".to_string(), vec![64]),
+    ];
+    let all: Vec<(String, Vec<u64>)> = (0..2).flat_map(block).chain(ends).collect();
+    let mut shapes = Shapes::default();
+    shapes.add_header(&header(&all), "model.safetensors").unwrap();
+    // The file says of heads alone what shapes do not.
+    let text = r#"{"model_type": "mine", "n_heads": 4, "n_kv_heads": 2}"#;
+    let map = pairs(&["model_type=decoder"]);
+    let model = from_files(text, "c.json", &map, Some(&shapes)).unwrap();
+    assert_eq!(model.parameters(), shapes.parameters());
+    assert_eq!((model.layers(), model.hidden, model.vocab), (2, 64, 100));
+    // A file that says something else.
+    let other = text.replace("}", r#", "intermediate_size": 300}"#);
+    let fault = from_files(&other, "c.json", &map, Some(&shapes)).unwrap_err().to_string();
+    let expected = format!(
+        "c.json: `model_type` is \"decoder\"; read so it has {} parameters, and the weights beside the file are {}",
+        shapes.parameters() + 2 * 2 * 44 * 64,
+        shapes.parameters()
+    );
+    assert_eq!(fault, expected);
+    let fault = shapes.add_header(b"[]", "model.safetensors").unwrap_err().to_string();
+    assert!(fault.starts_with("model.safetensors: "), "{fault}");
 }

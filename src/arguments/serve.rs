@@ -24,9 +24,13 @@ pub struct ServeArguments {
     /// A serving plan in a file, as `rl --out` writes it, instead of the arguments that say one; an instance of it serves
     #[arg(long, value_name = "FILE", conflicts_with_all = SAID)]
     pub plan: Option<String>,
-    /// A model of the catalog, or a Hugging Face config.json
+    /// A model of the catalog, or a Hugging Face config.json, or a folder with one
     #[arg(long, value_name = "NAME", required_unless_present = "plan")]
     pub model: Option<String>,
+    /// Read a key of config.json from another (`hidden_size=d_model`), or as a number, true or false; `model_type=FAMILY` takes it for
+    /// that family, `model_type=decoder` for a plain decoder; may be repeated
+    #[arg(long, value_name = "KEY=KEY", value_parser = super::pair)]
+    pub map: Vec<(String, String)>,
     /// A cluster or node of the catalog, or a TOML file; the instance takes its first GPUs
     #[arg(long, value_name = "NAME", required_unless_present = "plan")]
     pub cluster: Option<String>,

@@ -9,9 +9,13 @@ use trainwright_spec::units::Seconds;
 /// Arguments of `serve-plan`.
 #[derive(Debug, Args)]
 pub struct ServePlanArguments {
-    /// A model of the catalog, or a Hugging Face config.json
+    /// A model of the catalog, or a Hugging Face config.json, or a folder with one
     #[arg(long, value_name = "NAME")]
     pub model: String,
+    /// Read a key of config.json from another (`hidden_size=d_model`), or as a number, true or false; `model_type=FAMILY` takes it for
+    /// that family, `model_type=decoder` for a plain decoder; may be repeated
+    #[arg(long, value_name = "KEY=KEY", value_parser = super::pair)]
+    pub map: Vec<(String, String)>,
     /// A cluster or node of the catalog, or a TOML file; several are several kinds of nodes
     #[arg(long = "cluster", value_name = "NAME", required = true)]
     pub clusters: Vec<String>,

@@ -165,7 +165,7 @@ fn of_file(path: &str, arguments: &ServeArguments) -> Result<Asked, CliError> {
 fn of_arguments(arguments: &ServeArguments) -> Result<Asked, CliError> {
     let required = "the parser requires it without a plan";
     let name = arguments.model.clone().expect(required);
-    let model = inputs::model(&name)?;
+    let model = inputs::models::mapped(&name, &arguments.map)?;
     let cluster = inputs::cluster(arguments.cluster.as_deref().expect(required), &[])?;
     requests::is_decoder(&name, &model)?;
     requests::has_experts(arguments.expert_weights, &model)?;

@@ -22,7 +22,7 @@ const MOST_SAMPLES: usize = 200_000;
 /// # Errors
 /// The first argument that is invalid, alone or with the others.
 pub fn question(arguments: &RlArguments, cluster: Cluster) -> Result<RlQuestion, CliError> {
-    let model = super::model(&arguments.model)?;
+    let model = super::models::mapped(&arguments.model, &arguments.map)?;
     requests::is_decoder(&arguments.model, &model)?;
     if cluster.is_mixed() {
         return Err(refuse("--cluster", &arguments.cluster, "its nodes should be of one kind"));

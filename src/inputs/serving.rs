@@ -14,7 +14,7 @@ use trainwright_whatif::price::list_price;
 /// # Errors
 /// The first argument that is invalid, alone or with the others.
 pub fn question(arguments: &ServePlanArguments, clusters: &[Cluster]) -> Result<ServingQuestion, CliError> {
-    let model = super::model(&arguments.model)?;
+    let model = super::models::mapped(&arguments.model, &arguments.map)?;
     requests::is_decoder(&arguments.model, &model)?;
     requests::has_experts(arguments.expert_weights, &model)?;
     let kinds: Vec<Kind> =

@@ -31,6 +31,7 @@ mod logs;
 #[path = "../common/long.rs"]
 mod long;
 mod machine;
+mod models;
 mod names;
 mod network;
 #[cfg(unix)]

@@ -10,6 +10,7 @@ mod bert;
 mod bloom;
 mod config;
 mod deci;
+mod decoder;
 mod deepseek;
 mod falcon;
 mod gemma;
@@ -30,7 +31,10 @@ mod parts;
 mod phi3;
 mod qwen;
 mod qwen_hybrid;
+mod shapes;
 mod t5;
+
+pub use shapes::Shapes;
 
 use super::Model;
 use crate::catalog::nearest;
@@ -50,6 +54,7 @@ const FAMILIES: &[Family] = &[
     Family { model_type: "bert", read: bert::read },
     Family { model_type: "bloom", read: bloom::read },
     Family { model_type: "deci", read: deci::read },
+    Family { model_type: decoder::NAME, read: decoder::read },
     Family { model_type: "deepseek_v2", read: deepseek::read },
     Family { model_type: "deepseek_v3", read: deepseek::read },
     Family { model_type: "deepseek_v32", read: deepseek::read },
@@ -97,14 +102,86 @@ pub fn families() -> impl Iterator<Item = &'static str> {
 /// `Syntax` for text that is not a JSON object, with line and column; `MissingKey` and `BadValue` name the key and
 /// what should stand there, for `model_type` all known families and the nearest of them.
 pub fn from_hugging_face(text: &str, origin: &str) -> Result<Model, SpecError> {
+    from_files(text, origin, &[], None)
+}
+
+/// The same, with the keys of `map` in the place of others: of each pair the key that is read and the file's key for it, or
+/// a number, `true` or `false`; of `model_type` the family itself. A `model_type` of no family is a plain decoder if anything is mapped. `shapes` are of the weights
+/// beside the file: a plain decoder has what they say where the file is silent, and any model as many parameters.
+///
+/// # Errors
+/// As `from_hugging_face`; `BadValue` for a key that the file does not have, and for weights that are not those of the file.
+pub fn from_files(
+    text: &str,
+    origin: &str,
+    map: &[(String, String)],
+    shapes: Option<&Shapes>,
+) -> Result<Model, SpecError> {
     let syntax = |message: String| SpecError::Syntax { origin: origin.into(), message };
-    match serde_json::from_str(text) {
-        Ok(Value::Object(keys)) => from_keys(&keys, origin),
+    let mut keys = match serde_json::from_str(text) {
+        Ok(Value::Object(keys)) => keys,
         Ok(other) => {
-            Err(syntax(format!("a JSON object should stand here, this is {}", config::kind(&other))))
+            return Err(syntax(format!("a JSON object should stand here, this is {}", config::kind(&other))));
         }
-        Err(error) => Err(syntax(error.to_string())),
+        Err(error) => return Err(syntax(error.to_string())),
+    };
+    // A model of several kinds of input keeps its language model's keys in a separate table.
+    let known = |keys: &Map<String, Value>| {
+        let family = keys.get("model_type").and_then(Value::as_str);
+        family.is_some_and(|family| families().any(|known| known == family))
+    };
+    if let (false, Some(Value::Object(text))) = (known(&keys), keys.get("text_config")) {
+        keys = text.clone();
     }
+    mapped(&mut keys, map, origin)?;
+    if !map.is_empty() && !known(&keys) && map.iter().all(|(key, _)| key != "model_type") {
+        keys.insert("model_type".into(), decoder::NAME.into());
+    }
+    if keys.get("model_type").is_some_and(|family| family == decoder::NAME) {
+        keys = decoder::spelled(&Config { keys: &keys, origin })?;
+        for (key, value) in shapes.map(Shapes::keys).unwrap_or_default() {
+            let missing = keys.get(&key).is_none_or(Value::is_null);
+            if missing {
+                keys.insert(key, value);
+            }
+        }
+    }
+    let model = from_keys(&keys, origin)?;
+    if let Some(shapes) = shapes {
+        shapes.check(&model, &Config { keys: &keys, origin })?;
+    }
+    Ok(model)
+}
+
+/// The number or truth value that a text is.
+fn literal(text: &str) -> Option<Value> {
+    serde_json::from_str(text).ok().filter(|value: &Value| value.is_number() || value.is_boolean())
+}
+
+/// Puts the values of mapped keys in their places.
+fn mapped(keys: &mut Map<String, Value>, map: &[(String, String)], origin: &str) -> Result<(), SpecError> {
+    for (key, from) in map {
+        let value = match key.as_str() {
+            "model_type" => Some(Value::String(from.clone())),
+            _ => keys.get(from).cloned().or_else(|| literal(from)),
+        };
+        let Some(value) = value else {
+            let near = nearest(from, keys.keys().map(String::as_str));
+            let near = if near.is_empty() {
+                "none is like it".into()
+            } else {
+                format!("the nearest are {}", near.join(", "))
+            };
+            return Err(SpecError::BadValue {
+                origin: origin.into(),
+                key: key.clone(),
+                value: format!("mapped from `{from}`"),
+                allowed: format!("the file has no such key, {near}"),
+            });
+        };
+        keys.insert(key.clone(), value);
+    }
+    Ok(())
 }
 
 /// Keys of ε of norms, by family.
@@ -156,8 +233,9 @@ fn rotary_base(config: &Config) -> Result<Option<f64>, SpecError> {
 /// Known values of `model_type`, the nearest first.
 fn unknown_family(model_type: &str) -> String {
     let known = families().collect::<Vec<_>>().join(", ");
+    let plain = "or a plain decoder with `--map model_type=decoder`";
     match nearest(model_type, families()).as_slice() {
-        [] => format!("known are {known}"),
-        close => format!("nearest are {}; known are {known}", close.join(", ")),
+        [] => format!("known are {known}, {plain}"),
+        close => format!("nearest are {}; known are {known}, {plain}", close.join(", ")),
     }
 }
