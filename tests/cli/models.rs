@@ -49,12 +49,7 @@ fn weights_say_what_the_file_does_not() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let answer: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     let block = 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64;
-    assert_eq!(
-        answer["question"]["parameters"],
-        2 * 96 * 64 + 2 * block + 64,
-        "{}",
-        answer["question"]
-    );
+    assert_eq!(answer["question"]["parameters"], 2 * 96 * 64 + 2 * block + 64, "{}", answer["question"]);
     // The same file alone says too little.
     let ran = folder.run(&format!("plan --model model/config.json {JOB} {map}"));
     assert_eq!((ran.code, ran.stderr.lines().count()), (2, 1), "{}", ran.stderr);

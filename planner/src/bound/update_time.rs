@@ -47,14 +47,17 @@ pub(crate) fn update_bound(plan: &Plan, parameters: Parameters, costs: &impl Cos
 }
 
 /// The products of an optimizer of matrices on a rank of a pipeline of one, in the mean of the ranks that divide the state: each
-/// matrix is on one of them at least.
+/// matrix is on one of them at least. The rank that is simulated has the most FLOPs, which need not take the longest, but as
+/// long as the fastest of them at least.
 fn products_of_mean_rank(plan: &Plan, parameters: Parameters) -> Seconds {
-    let axes = [Axis::Data, Axis::ExpertData].into_iter().zip(parameters.products);
-    let on_rank = |(axis, time): (Axis, Seconds)| match time > Seconds::ZERO && plan.shards_optimizer() {
-        true => time / divisor(plan, axis) as f64,
-        false => time,
+    let products = parameters.products;
+    let axes = [Axis::Data, Axis::ExpertData].into_iter().zip(products.flops);
+    let on_rank = |(axis, flops): (Axis, f64)| match flops > 0.0 && plan.shards_optimizer() {
+        true => flops / divisor(plan, axis) as f64,
+        false => flops,
     };
-    axes.map(on_rank).sum()
+    let flops: f64 = axes.map(on_rank).sum();
+    if flops > 0.0 { products.of_flop * flops } else { Seconds::ZERO }
 }
 
 /// The work of the GPU, or of its processors if that is more, behind the last collective of the pipeline axis.

@@ -36,8 +36,8 @@ pub(crate) struct LayerCost {
     pub routed: u64,
     /// Those in matrices that the optimizer updates as such: of the others, and of routed experts.
     pub matrices: [u64; 2],
-    /// The least that the products of an update with these take if one rank makes all of them, likewise.
-    pub products: [Seconds; 2],
+    /// The products of an update with these.
+    pub products: UpdateProducts,
     /// Weights that are not trained.
     pub frozen: Frozen,
 }
@@ -63,7 +63,10 @@ impl LayerCost {
             forward: self.forward.min(other.forward),
             input: self.input.min(other.input),
             exchanged: self.exchanged.min(other.exchanged),
-            products: [0, 1].map(|of| self.products[of].min(other.products[of])),
+            products: UpdateProducts {
+                of_flop: self.products.of_flop.min(other.products.of_flop),
+                ..self.products
+            },
             ..*self
         }
     }
@@ -154,6 +157,33 @@ impl ModelCost {
     }
 }
 
+/// The products that an optimizer makes with matrices, if one rank makes all of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct UpdateProducts {
+    /// FLOPs: with matrices that the ranks of the data axis have in common, and with routed experts'.
+    pub flops: [f64; 2],
+    /// The least time that one of these FLOPs takes in any of the products; infinite without products.
+    pub of_flop: Seconds,
+}
+
+impl Default for UpdateProducts {
+    fn default() -> Self {
+        Self { flops: [0.0; 2], of_flop: Seconds::new(f64::INFINITY) }
+    }
+}
+
+impl UpdateProducts {
+    fn times(self, count: f64) -> Self {
+        Self { flops: self.flops.map(|flops| count * flops), ..self }
+    }
+
+    /// Those of both.
+    pub fn plus(self, other: Self) -> Self {
+        let flops = [0, 1].map(|of| self.flops[of] + other.flops[of]);
+        Self { flops, of_flop: self.of_flop.min(other.of_flop) }
+    }
+}
+
 /// Parameters of a rank, or of all pipeline ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Parameters {
@@ -163,8 +193,8 @@ pub(crate) struct Parameters {
     pub routed: f64,
     /// Those in matrices that the optimizer updates as such, likewise.
     pub matrices: [f64; 2],
-    /// The least time of the products with these if one rank makes all of them, likewise.
-    pub products: [Seconds; 2],
+    /// The products of an update with these.
+    pub products: UpdateProducts,
     /// Bytes of weights that are not trained, likewise.
     pub frozen: [f64; 2],
 }
@@ -186,7 +216,7 @@ impl Parameters {
             dense: count * self.dense,
             routed: count * self.routed,
             matrices: self.matrices.map(|matrices| count * matrices),
-            products: self.products.map(|time| count * time),
+            products: self.products.times(count),
             frozen: self.frozen.map(|bytes| count * bytes),
         }
     }
@@ -196,7 +226,7 @@ impl Parameters {
             dense: self.dense + other.dense,
             routed: self.routed + other.routed,
             matrices: [0, 1].map(|of| self.matrices[of] + other.matrices[of]),
-            products: [0, 1].map(|of| self.products[of] + other.products[of]),
+            products: self.products.plus(other.products),
             frozen: [self.frozen[0] + other.frozen[0], self.frozen[1] + other.frozen[1]],
         }
     }

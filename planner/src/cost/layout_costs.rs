@@ -2,7 +2,7 @@
 //! for.
 
 use super::joint_passes::{hide_collectives, hide_exchanges};
-use super::layer_cost::{LayerCost, ModelCost};
+use super::layer_cost::{LayerCost, ModelCost, UpdateProducts};
 use crate::candidate::Candidate;
 use crate::question::Question;
 use crate::space::recompute_choices;
@@ -194,10 +194,10 @@ fn model_costs(
         let routed = if plan.mesh.experts_apart() { stage.routed } else { 0 };
         let StageCost { forward, backward, input, kept, between, peak, parameters, .. } = stage;
         let (mut matrices, mut frozen) = (stage.matrices, stage.frozen);
-        let mut products = stage.products.map(|calls| times.least_of_calls(&calls));
+        let mut products = times.products(&stage.products);
         if !plan.mesh.experts_apart() {
             matrices = [matrices.iter().sum(), 0];
-            products = [products.into_iter().sum(), Seconds::ZERO];
+            products.flops = [products.flops.iter().sum(), 0.0];
             frozen = Frozen { dense: frozen.dense + frozen.routed, routed: 0 };
         }
         let segments = [forward, backward, input].map(|segment| times.program(plan, segment));
@@ -291,22 +291,33 @@ impl<C: Costs> PassTimer<'_, C> {
         Ok([alone, PassCosts { forward, backward, input: input.min(backward), exchanged }])
     }
 
-    /// The least time of all products of these calls, however many of those of a call run at once.
-    fn least_of_calls(&self, calls: &[MatrixCall]) -> Seconds {
-        let of = |call: &MatrixCall| {
+    /// The FLOPs of these calls with dense weights and with routed experts, and the least time of one, however many of the products
+    /// of a call run at once.
+    fn products(&self, calls: &[Vec<MatrixCall>; 2]) -> UpdateProducts {
+        let of_call = |call: &MatrixCall| {
             let Kernel::Gemm { count: all, m, n, k, precision, adds_to } = call.kernel else {
-                return Seconds::ZERO;
+                return UpdateProducts::default();
             };
-            let each = |count: usize| {
+            let flops = 2.0 * m as f64 * n as f64 * k as f64;
+            let of_flop = |count: usize| {
                 let kernel = Kernel::Gemm { count, m, n, k, precision, adds_to };
                 let op = Some(("matrices", Pass::Update));
                 let query = Query { rank: self.rank, op, work: QueryWork::Kernel(&kernel) };
-                self.costs.cost(&query).time / count as f64
+                self.costs.cost(&query).time / (count as f64 * flops)
             };
-            let least = (1..=all).map(each).reduce(Seconds::min).unwrap_or(Seconds::ZERO);
-            call.calls as f64 * all as f64 * least
+            let least = (1..=all).map(of_flop).reduce(Seconds::min);
+            UpdateProducts {
+                flops: [call.calls as f64 * all as f64 * flops, 0.0],
+                of_flop: least.unwrap_or(UpdateProducts::default().of_flop),
+            }
         };
-        calls.iter().map(of).sum()
+        let [dense, routed] = calls
+            .each_ref()
+            .map(|calls| calls.iter().map(of_call).fold(UpdateProducts::default(), UpdateProducts::plus));
+        UpdateProducts {
+            flops: [dense.flops[0], routed.flops[0]],
+            of_flop: dense.of_flop.min(routed.of_flop),
+        }
     }
 
     fn time(&self, program: &Program) -> Result<Seconds, Deadlock> {

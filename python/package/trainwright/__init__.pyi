@@ -1167,11 +1167,12 @@ class GoodputAnswer(Answer):
 def plan(
     *,
     model: _One,
+    map: _Pairs | None = ...,
     cluster: _One,
     seq: _One,
     global_batch: _One,
     precision: Literal['fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'fp8-block', 'mxfp8', 'nvfp4', 'int8'] | None = ...,
-    optimizer: Literal['sgd', 'momentum', 'adam', 'adamw', 'lamb', 'lars'] | None = ...,
+    optimizer: Literal['sgd', 'momentum', 'adam', 'adamw', 'lamb', 'lars', 'muon', 'sophia', 'shampoo'] | None = ...,
     stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'torchtitan-2025', 'trainwright', 'unsloth'] | None = ...,
     lora: _One | None = ...,
     lora_targets: _One | None = ...,
@@ -1261,8 +1262,9 @@ def curves(
 def what_if(
     asked: Literal['sweep', 'rent', 'gpus-needed', 'largest-model', 'longest-sequence', 'upgrades', 'strong-scaling', 'weak-scaling', 'compute-optimal'] | None = ...,
     *,
+    map: _Pairs | None = ...,
     precision: Literal['fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'fp8-block', 'mxfp8', 'nvfp4', 'int8'] | None = ...,
-    optimizer: Literal['sgd', 'momentum', 'adam', 'adamw', 'lamb', 'lars'] | None = ...,
+    optimizer: Literal['sgd', 'momentum', 'adam', 'adamw', 'lamb', 'lars', 'muon', 'sophia', 'shampoo'] | None = ...,
     stack: Literal['aleph-alpha-scaling', 'deepspeed', 'hai-llm', 'hugging-face', 'kernels-flash-1', 'kernels-flash-2', 'kernels-flash-3', 'kernels-fully-fused', 'kernels-fused-softmax', 'kernels-unfused', 'litgpt', 'llm-foundry', 'maxtext', 'megatron-core', 'megatron-core-2024', 'megatron-core-2025', 'megatron-core-tp-overlap', 'megatron-deepspeed', 'megatron-lm-2021', 'megatron-lm-2022', 'megatron-zero-bubble', 'nanotron', 'pytorch-eager', 'torchtitan', 'torchtitan-2025', 'trainwright', 'unsloth'] | None = ...,
     lora: _One | None = ...,
     lora_targets: _One | None = ...,
@@ -1360,6 +1362,7 @@ def serve(
     *,
     plan: _One | None = ...,
     model: _One | None = ...,
+    map: _Pairs | None = ...,
     cluster: _One | None = ...,
     engine: _One | None = ...,
     tensor: _One | None = ...,
@@ -1389,6 +1392,7 @@ def serve(
 def serve_plan(
     *,
     model: _One,
+    map: _Pairs | None = ...,
     cluster: _Several,
     engine: _Several | None = ...,
     weights: _Several | None = ...,
@@ -1451,6 +1455,7 @@ def fleet_online(
 def rl(
     *,
     model: _One,
+    map: _Pairs | None = ...,
     cluster: _One,
     algorithm: Literal['grpo', 'ppo', 'dapo', 'dr-grpo', 'gspo', 'rloo', 'reinforce'] | None = ...,
     prompts: _One | None = ...,

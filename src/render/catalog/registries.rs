@@ -244,11 +244,9 @@ pub fn optimizers() -> Shown {
         .left("optimizer", |optimizer| optimizer.name())
         .right("bf16", |optimizer| state_bytes(*optimizer, Rule::Elements, Precision::Bf16).get())
         .right("fp32", |optimizer| state_bytes(*optimizer, Rule::Elements, Precision::Fp32).get())
-        .right("matrices", |optimizer| {
-            let has_rule = optimizer.of_matrices().is_some();
-            has_rule
-                .then(|| state_bytes(*optimizer, Rule::Matrices, Precision::Bf16).get().to_string())
-                .unwrap_or_default()
+        .right("matrices", |optimizer| match optimizer.of_matrices() {
+            Some(_) => state_bytes(*optimizer, Rule::Matrices, Precision::Bf16).get().to_string(),
+            None => String::new(),
         })
         .left("summary", |optimizer| optimizer.summary())
         .left("source", |optimizer| optimizer.source())
