@@ -79,6 +79,9 @@ pub struct Arguments {
     /// No progress bar and no remarks: on standard error errors only
     #[arg(long, global = true, display_order = 1000)]
     pub quiet: bool,
+    /// Write tables as text, Markdown or CSV (all tables of an answer, and nothing else), or the answer as `--json` does
+    #[arg(long, global = true, display_order = 999, value_name = "FORMAT", value_parser = ["text", "md", "csv", "json"])]
+    pub format: Option<String>,
     /// The command.
     #[command(subcommand)]
     pub command: Command,

@@ -51,6 +51,12 @@ pub enum CliError {
     /// Arguments that clap does not accept; also `--help`, which is not an error.
     #[error("{}", one_line(.0))]
     Usage(#[from] clap::Error),
+    /// Defaults that are none.
+    #[error("{message}")]
+    Defaults {
+        /// File, key and what is allowed.
+        message: String,
+    },
     /// An argument with a value that does not suit the others.
     #[error("`{argument}` is {value}; {allowed}")]
     Argument {

@@ -11,6 +11,7 @@
 mod arguments;
 mod calls;
 mod commands;
+mod defaults;
 mod error;
 mod fleet_run;
 mod inputs;
@@ -62,8 +63,18 @@ fn say_nothing_of_contained_panics() {
 }
 
 fn run() -> Result<Outcome, CliError> {
-    let arguments = Arguments::try_parse()?;
+    let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    // A word that is no text is a path, or a fault that the parser tells.
+    let texts: Option<Vec<String>> = words.iter().map(|word| word.to_str().map(String::from)).collect();
+    let (arguments, remark) = match texts.map(|texts| defaults::given(output::as_json(texts))).transpose()? {
+        Some(given) => (Arguments::try_parse_from(given.arguments)?, given.remark),
+        None => (Arguments::try_parse_from(words)?, String::new()),
+    };
     output::be_quiet(arguments.quiet);
+    output::write_tables_as(arguments.format.as_deref());
+    if !remark.is_empty() && std::env::var_os(commands::run::ATTEMPT).is_none() {
+        output::remark(&remark);
+    }
     if matches!(arguments.command, Command::Plan(_)) {
         commands::plan::answer_when_interrupted();
     }

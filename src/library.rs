@@ -5,7 +5,7 @@
 
 mod keywords;
 
-pub use keywords::{commands, options};
+pub use keywords::{commands, options, typed};
 
 use crate::arguments::Arguments;
 use crate::calls::{self, Call, Watch};

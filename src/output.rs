@@ -8,7 +8,7 @@ use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Columns of drawings without a terminal.
 const COLUMNS: usize = 100;
@@ -23,6 +23,54 @@ static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Temporary files and folders that are being written.
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// How tables are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tables {
+    /// Columns under each other.
+    Text,
+    /// Markdown's.
+    Markdown,
+    /// CSV, without what stands around the tables.
+    Csv,
+}
+
+static TABLES: Mutex<(Tables, Vec<String>)> = Mutex::new((Tables::Text, Vec::new()));
+
+/// Writes tables as `--format` says from now on.
+pub fn write_tables_as(format: Option<&str>) {
+    tables().0 = match format {
+        Some("md") => Tables::Markdown,
+        Some("csv") => Tables::Csv,
+        _ => Tables::Text,
+    };
+}
+
+/// How tables are written; those of calls of the library as text.
+pub fn tables_as() -> Tables {
+    if calls::current().is_some() { Tables::Text } else { tables().0 }
+}
+
+/// Keeps a table in CSV, which `print` writes instead of the text around it.
+pub fn keep_table(csv: String) {
+    tables().1.push(csv);
+}
+
+fn tables() -> MutexGuard<'static, (Tables, Vec<String>)> {
+    TABLES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The arguments with `--json` for `--format json`.
+pub fn as_json(mut arguments: Vec<String>) -> Vec<String> {
+    let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+    let pair = arguments[..end].windows(2).position(|words| words == ["--format", "json"]);
+    if let Some(at) = pair {
+        arguments.splice(at..at + 2, ["--json".to_string()]);
+    } else if let Some(at) = arguments[..end].iter().position(|word| word == "--format=json") {
+        arguments[at] = "--json".into();
+    }
+    arguments
+}
 
 /// Leaves out progress and remarks from now on.
 pub fn be_quiet(quiet: bool) {
@@ -112,6 +160,9 @@ pub fn print(text: &str) -> Result<(), CliError> {
         call.written().printed.extend_from_slice(text.as_bytes());
         return Ok(());
     }
+    let kept = std::mem::take(&mut tables().1);
+    let tables = kept.join("\n");
+    let text = if kept.is_empty() { text } else { &tables };
     let mut out = io::stdout().lock();
     finish("standard output", "-", out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }

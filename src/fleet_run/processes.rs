@@ -5,6 +5,7 @@
 
 use super::log::LOG;
 use crate::commands::run::ATTEMPT;
+use crate::defaults;
 use crate::error::{CliError, Outcome};
 use crate::output;
 use std::fs::{self, File, OpenOptions};
@@ -129,7 +130,7 @@ impl<'a> Processes<'a> {
         command.args(["--threads", &cores.to_string()]);
         command.arg("--save").arg(file(CHECKPOINTS)).arg("--metrics").arg(file(METRICS));
         command.args(&task.arguments);
-        command.env(ATTEMPT, task.attempts.to_string());
+        command.env(ATTEMPT, task.attempts.to_string()).env(defaults::FILE, "");
         command.stdin(Stdio::piped()).stderr(out.try_clone()?).stdout(out);
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);

@@ -46,12 +46,23 @@ pub fn options(name: &str) -> Result<Value, String> {
 /// The arguments of the program, its name first. An option that the command does not have is given as it is: the command
 /// line then says which one is nearest.
 pub fn arguments(name: &str, options: &Map<String, Value>) -> Result<Vec<String>, String> {
-    let command = command(name)?;
     let mut arguments = vec!["trainwright".to_string(), name.into()];
-    let mut positional = Vec::new();
-    if command.get_arguments().any(|arg| arg.get_long() == Some("json")) {
+    if command(name)?.get_arguments().any(|arg| arg.get_long() == Some("json")) {
         arguments.push("--json".into());
     }
+    arguments.extend(words(&command(name)?, options)?);
+    Ok(arguments)
+}
+
+/// Options of any command as they are typed.
+pub fn typed(name: &str, options: &Map<String, Value>) -> Result<Vec<String>, String> {
+    let mut all = Arguments::command();
+    all.build();
+    words(all.find_subcommand(name).expect("a command that is given is known"), options)
+}
+
+fn words(command: &Command, options: &Map<String, Value>) -> Result<Vec<String>, String> {
+    let (mut arguments, mut positional) = (Vec::new(), Vec::new());
     for (key, value) in options.iter().filter(|(_, value)| !value.is_null()) {
         let long = key.replace('_', "-");
         let arg = command.get_arguments().find(|arg| match arg.get_long() {
@@ -94,7 +105,7 @@ fn command(name: &str) -> Result<Command, String> {
 
 /// Options of the terminal are none of a call.
 fn is_option(arg: &Arg) -> bool {
-    !["help", "version", "quiet", "json"].contains(&arg.get_id().as_str())
+    !["help", "version", "quiet", "format", "json"].contains(&arg.get_id().as_str())
 }
 
 fn name_of(arg: &Arg) -> String {

@@ -1,5 +1,6 @@
 //! Tables: each column is a heading and the cell that it has for an entry; printed as text, as part of a page, or in Markdown.
 
+use crate::output::{self, Tables};
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 use std::iter::once;
 use trainwright_pictures::html::Section;
@@ -93,7 +94,22 @@ impl<'a, E> Table<'a, E> {
         self.text()
     }
 
+    /// The rows with their headings in CSV.
+    fn csv(&self) -> String {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let headings = self.columns.iter().map(|(heading, _)| heading.as_str());
+        writer.write_record(headings).expect("memory takes all of it");
+        self.rows.iter().for_each(|row| writer.write_record(row).expect("rows have a cell for each heading"));
+        String::from_utf8(writer.into_inner().expect("memory takes all of it")).expect("cells are text")
+    }
+
     fn draw(self, arrangement: ContentArrangement) -> String {
+        match output::tables_as() {
+            Tables::Text => {}
+            // A line before it keeps it apart from a heading.
+            Tables::Markdown => return format!("\n{}\n", self.markdown()),
+            Tables::Csv => output::keep_table(self.csv()),
+        }
         let mut table = comfy_table::Table::new();
         table.load_style(STYLE).set_content_arrangement(arrangement).set_width(MOST_COLUMNS as u16);
         table.set_header(self.columns.iter().map(|(heading, _)| heading));

@@ -1,5 +1,7 @@
 //! Plans, jobs and quantities in words. Every page uses these, so that they all say it alike.
 
+use super::table::Table;
+use crate::output::{self, Tables};
 use trainwright_lower::memory::NodeMemory;
 use trainwright_sim::{Forecast, fullest};
 use trainwright_spec::cluster::{Cluster, Node};
@@ -301,6 +303,9 @@ pub fn wrap(text: &str, indent: usize) -> String {
 /// Lines of `label  text`, the labels as wide as the widest, long texts wrapped next to them.
 pub fn pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let pairs: Vec<(&str, String)> = pairs.into_iter().collect();
+    if output::tables_as() != Tables::Text {
+        return Table::of(&pairs).left("what", |pair| pair.0).left("value", |pair| &pair.1).text();
+    }
     let width = pairs.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
     pairs.iter().map(|(label, text)| wrap(&format!("{label:width$}  {text}"), width + 2)).collect()
 }

@@ -8,6 +8,7 @@ mod checkpoints;
 #[cfg(target_os = "linux")]
 mod clocks;
 mod data;
+mod defaults;
 #[cfg(target_os = "linux")]
 mod elastic;
 mod examples;
