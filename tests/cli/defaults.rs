@@ -48,8 +48,8 @@ fn defaults_that_are_no_options_are_refused() {
         assert_eq!((ran.code, ran.stderr), (2, format!("error: trainwright.toml: {message}\n")), "{text}");
     };
     check("clustre = \"dgx-h100\"", "`clustre` is no option; the nearest are cluster");
-    check("[plan]\nclustre = 1", "`plan.clustre` is no option; the nearest are cluster");
-    check("[plane]\ncluster = \"x\"", "`[plane]` is no command; the nearest are plan");
+    check("[plan]\nclustre = 1", "`plan.clustre` is no option; the nearest are cluster, picture");
+    check("[plane]\ncluster = \"x\"", "`[plane]` is no command; the nearest are plan, replay");
     let missing = run(&folder, &[("TRAINWRIGHT_DEFAULTS", "no.toml")], QUESTION);
     assert_eq!(missing.code, 2);
     assert!(missing.stderr.starts_with("error: TRAINWRIGHT_DEFAULTS: no.toml: "), "{}", missing.stderr);

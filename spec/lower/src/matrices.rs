@@ -8,7 +8,6 @@
 //! parts     ├────── 0 ──────┼────── 1 ──────┼────── 2 ──────┤     rank 1: o, fc1
 //! ```
 
-use crate::data::divisor;
 use crate::shape::Shape;
 use std::collections::BTreeMap;
 use trainwright_spec::model::weights::Weight;
@@ -93,8 +92,13 @@ pub(crate) struct MatrixWork {
 }
 
 impl MatrixWork {
-    /// That of a rank with these matrices.
-    pub fn of(plan: &Plan, rule: &dyn MatrixRule, matrices: &[Matrices]) -> Self {
+    /// That of a rank with these matrices; `divisor` is the number of ranks of an axis that divide the optimizer's state.
+    pub fn of(
+        plan: &Plan,
+        rule: &dyn MatrixRule,
+        matrices: &[Matrices],
+        divisor: impl Fn(Axis) -> usize,
+    ) -> Self {
         let apart = plan.mesh.experts_apart();
         let mut work = Self::default();
         for axis in [Axis::Data, Axis::ExpertData] {
@@ -104,7 +108,7 @@ impl MatrixWork {
             if here.is_empty() {
                 continue;
             }
-            let ranks = if plan.shards_optimizer() { divisor(plan, axis) as u64 } else { 1 };
+            let ranks = if plan.shards_optimizer() { divisor(axis) as u64 } else { 1 };
             let tensor = if axis == Axis::Data { Axis::Tensor } else { Axis::ExpertTensor };
             work.add(rule, &here, ranks, tensor);
         }

@@ -1,6 +1,8 @@
 //! The end of a step on one rank: what was not overlapped, the gradients' norm, the optimizer on GPU or host.
 
-use crate::data::{Copies, Trained, gathers, gathers_matrices, gathers_updated, reductions, shard_axis};
+use crate::data::{
+    Copies, Trained, divisor, gathers, gathers_matrices, gathers_updated, reductions, shard_axis,
+};
 use crate::emit::Emitter;
 use crate::linear::quantise;
 use crate::matrices::{Matrices, MatrixWork};
@@ -220,7 +222,7 @@ impl<'a> Update<'a> {
         let Some(rule) = plan.job.optimizer().of_matrices() else { return };
         let matrices: Vec<Matrices> =
             self.layers().flat_map(|layer| layer.matrices.iter().copied()).collect();
-        let work = MatrixWork::of(plan, rule, &matrices);
+        let work = MatrixWork::of(plan, rule, &matrices, |axis| divisor(plan, axis));
         let Some(Kernel::Gemm { precision, .. }) = work.products.first() else { return };
         let element = precision.storage_bytes();
         if rule.needs_whole() {
