@@ -133,7 +133,7 @@ fn models() {
     );
     check("list.json", 2, "list.json: a JSON object should stand here, this is a list");
     check("nowhere.json", 2, "cannot read nowhere.json: no such file or directory");
-    check("./folder", 2, "cannot read ./folder: is a directory");
+    check("./folder", 2, "cannot read ./folder/config.json: no such file or directory");
 }
 
 #[test]

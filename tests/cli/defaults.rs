@@ -52,7 +52,11 @@ fn defaults_that_are_no_options_are_refused() {
     check("[plane]\ncluster = \"x\"", "`[plane]` is no command; the nearest are plan, replay");
     let missing = run(&folder, &[("TRAINWRIGHT_DEFAULTS", "no.toml")], QUESTION);
     assert_eq!(missing.code, 2);
-    assert!(missing.stderr.starts_with("error: TRAINWRIGHT_DEFAULTS: no.toml: "), "{}", missing.stderr);
+    assert!(
+        missing.stderr.starts_with("error: TRAINWRIGHT_DEFAULTS: cannot read no.toml: "),
+        "{}",
+        missing.stderr
+    );
 }
 
 #[test]
