@@ -64,7 +64,7 @@ fn say_nothing_of_contained_panics() {
 
 fn run() -> Result<Outcome, CliError> {
     let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
-    // A word that is no text is a path, or a fault that the parser tells.
+    // Arguments that are not UTF-8 (paths) go to the parser as they are, without defaults.
     let texts: Option<Vec<String>> = words.iter().map(|word| word.to_str().map(String::from)).collect();
     let (arguments, remark) = match texts.map(|texts| defaults::given(output::as_json(texts))).transpose()? {
         Some(given) => (Arguments::try_parse_from(given.arguments)?, given.remark),

@@ -14,7 +14,7 @@ pub const NAME: &str = "decoder";
 
 /// Keys that mean the same, by the one that is read.
 const MEANINGS: &[(&str, &[&str])] = &[
-    ("hidden_size", &["d_model", "n_embd", "dim", "model_dim", "hidden_dim", "embed_dim", "embedding_size"]),
+    ("hidden_size", &["d_model", "n_embd", "dim", "model_dim", "embed_dim"]),
     ("num_hidden_layers", &["n_layers", "n_layer", "num_layers", "num_blocks", "depth"]),
     ("num_attention_heads", &["n_heads", "n_head", "num_heads"]),
     ("num_key_value_heads", &["n_kv_heads", "n_kv_head", "num_kv_heads", "multi_query_group_num"]),
